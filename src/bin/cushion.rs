@@ -1,0 +1,2 @@
+//! The command `cushion`.
+fn main() {}

@@ -1,0 +1,7 @@
+//! The rooms of cushion that know no CUDA: the pool, the ledger, the reports, the traces and the command line.
+//!
+//! The doors go one way: `shim` (the preloaded library, a crate of its own) uses this crate; nothing here knows the shim.
+#![forbid(unsafe_code)]
+
+pub mod pool;
+pub mod units;

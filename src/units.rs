@@ -1,0 +1,1 @@
+//! Sizes as people write them: `512K`, `128M`, `1.5G`, plain bytes.

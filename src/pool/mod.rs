@@ -1,1 +1,24 @@
-//! pool
+//! The caching pool of one device context. Knows no CUDA, no file, no environment, no clock.
+//!
+//! # Terms
+//! *Segment*: one reservation from the [`Backing`]. *Block*: a range of a segment. *Split*: cut a block and keep the
+//! remainder. *Coalesce*: join adjacent free blocks of one segment. *Requested* <= *allocated* (as handed out, rounded)
+//! <= *active* (allocated, or freed and not yet behind a barrier) <= *reserved* (sum of the segments); *cached* is
+//! reserved minus allocated. *Inactive split*: a free block of a segment that is partly in use, so the segment cannot
+//! be released. *Oversize*: at or above `max_split_size`: never split, never given to a much smaller request.
+//!
+//! # Invariants (checked by [`check`])
+//! * **TILE** the blocks of a segment tile it in address order.
+//! * **MERGED** no two adjacent free blocks of one segment that could be joined.
+//! * **ONE-PLACE** a block is allocated, or in the free lists, or on its way between them in one thread's hands.
+//! * **SUMS** the counters equal a recount.
+//! * **OURS** only addresses the pool gave are the pool's; all others are answered "not mine".
+//! * **FORGET-FIRST** a segment leaves the tables before the driver may hand its address out again.
+//! * **WHOLE** only an entirely free segment is released.
+//! * **FENCED** a block freed in epoch E is handed out again only after a fence that was recorded after E closed, or a
+//!   synchronise, or when the backing's order suffices ([`Backing::sole_stream`]).
+//! * **CLEAN** with scrubbing on, every block handed out is fresh, or scrubbed after its last use and joined.
+
+mod backing;
+
+pub use backing::{Backing, BackingError, Range, ScrubTicket};

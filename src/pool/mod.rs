@@ -7,7 +7,7 @@
 //! reserved minus allocated. *Inactive split*: a free block of a segment that is partly in use, so the segment cannot
 //! be released. *Oversize*: at or above `max_split_size`: never split, never given to a much smaller request.
 //!
-//! # Invariants (checked by [`check`])
+//! # Invariants (checked by `check`)
 //! * **TILE** the blocks of a segment tile it in address order.
 //! * **MERGED** no two adjacent free blocks of one segment that could be joined.
 //! * **ONE-PLACE** a block is allocated, or in the free lists, or on its way between them in one thread's hands.
@@ -20,5 +20,9 @@
 //! * **CLEAN** with scrubbing on, every block handed out is fresh, or scrubbed after its last use and joined.
 
 mod backing;
+mod snapshot;
 
 pub use backing::{Backing, BackingError, Range, ScrubTicket};
+pub use snapshot::{
+    BlockSnapshot, BlockState, Gauge, PoolSnapshot, PoolStats, SegmentKind, SegmentSnapshot,
+};

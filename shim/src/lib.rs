@@ -1,1 +1,6 @@
-//! libcushion.so
+//! libcushion.so: stands between a CUDA program and its driver. Translates between C and the pool; decides nothing.
+
+mod abi;
+mod entry;
+mod exports;
+mod table;

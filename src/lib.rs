@@ -5,4 +5,5 @@
 
 pub mod config;
 pub mod pool;
+pub mod trace;
 pub mod units;

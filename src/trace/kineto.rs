@@ -1,0 +1,119 @@
+//! The `[memory]` events of a Kineto (Chrome) trace, as PyTorch's profiler writes them with `profile_memory=True`.
+
+use serde::Deserialize;
+
+use super::live::Builder;
+use super::{Event, Position, ReadError, Trace};
+
+/// Device types in these events; others are not device memory.
+const CUDA: i64 = 1;
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum File {
+    Object {
+        #[serde(rename = "traceEvents")]
+        trace_events: Vec<Record>,
+    },
+    List(Vec<Record>),
+}
+
+/// Only what is needed: a profile has many events of other kinds, with fields of any type.
+#[derive(Deserialize)]
+struct Record {
+    #[serde(default)]
+    name: Option<serde_json::Value>,
+    #[serde(default)]
+    ts: Option<serde_json::Value>,
+    #[serde(default)]
+    tid: Option<serde_json::Value>,
+    #[serde(default)]
+    args: Option<serde_json::Value>,
+}
+
+/// Parses a whole file.
+pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
+    // Parsed in two steps: what is not JSON is named by its line, what is JSON of another kind by its missing part.
+    let file: serde_json::Value = serde_json::from_slice(bytes)
+        .map_err(|e| ReadError::line(e.line(), format!("JSON ({e})")))?;
+    let file: File = serde_json::from_value(file)
+        .map_err(|_| ReadError::line(1, "a Chrome trace: a list of events, or an object with the list 'traceEvents'"))?;
+    let (File::Object { trace_events: records } | File::List(records)) = file;
+    let mut memory: Vec<(f64, Event, bool)> = Vec::new();
+    for (index, record) in records.iter().enumerate() {
+        if record.name.as_ref().and_then(|n| n.as_str()) == Some("[memory]") {
+            memory.extend(event_of(index, record)?);
+        }
+    }
+    // Written thread by thread; the order of the program is that of the time stamps. The sort keeps ties in file order.
+    memory.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let first = memory.first().map_or(0.0, |m| m.0);
+    let mut builder = Builder::new();
+    for (ts, event, is_alloc) in memory {
+        let event = Event { time_ns: ((ts - first) * 1000.0) as u64, ..event };
+        if !is_alloc {
+            builder.free_if_known(event);
+        } else if !builder.alloc(event) {
+            // Events of two threads within one time stamp can be swapped: the free of the earlier user comes late.
+            builder.free_if_known(event);
+            builder.alloc(event);
+        }
+    }
+    Ok(builder.trace)
+}
+
+/// Time stamp in microseconds, the event, and whether it is an allocation. None: not CUDA memory.
+fn event_of(index: usize, record: &Record) -> Result<Option<(f64, Event, bool)>, ReadError> {
+    let missing = |what: &str| ReadError::Malformed {
+        at: Position::Entry(index),
+        expected: format!("{what} in a [memory] event"),
+    };
+    let args = record.args.as_ref().ok_or_else(|| missing("'args'"))?;
+    if args.get("Device Type").and_then(|v| v.as_i64()) != Some(CUDA) {
+        return Ok(None);
+    }
+    let bytes = args.get("Bytes").and_then(|v| v.as_i64()).ok_or_else(|| missing("'Bytes', a whole number,"))?;
+    let address = args.get("Addr").and_then(address_of).ok_or_else(|| missing("'Addr', a whole number,"))?;
+    let device = args.get("Device Id").and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
+    let ts = record.ts.as_ref().and_then(time_of).ok_or_else(|| missing("'ts', a number,"))?;
+    let thread = record.tid.as_ref().and_then(|v| v.as_u64()).unwrap_or(0);
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let event = Event { device, thread, ..Event::alloc(address, bytes.unsigned_abs(), 0) };
+    Ok(Some((ts, event, bytes > 0)))
+}
+
+fn address_of(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_i64().map(|v| v as u64))
+}
+
+fn time_of(value: &serde_json::Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok()).filter(|t: &f64| t.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_cuda_memory_events_in_time_order() {
+        let json = br#"{"schemaVersion": 1, "traceEvents": [
+            {"ph": "X", "name": "aten::mm", "ts": 1.0, "tid": "stream 7"},
+            {"ph": "i", "name": "[memory]", "ts": 30, "tid": 9, "args": {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": -512}},
+            {"ph": "i", "name": "[memory]", "ts": 10.5, "tid": 9, "args": {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": 512}},
+            {"ph": "i", "name": "[memory]", "ts": 11, "tid": 9, "args": {"Device Type": 0, "Device Id": -1, "Addr": 64, "Bytes": 4}}]}"#;
+        let trace = parse(json).unwrap();
+        assert_eq!(trace.events.len(), 2);
+        assert_eq!(trace.events[0].size_bytes, 512);
+        assert_eq!(trace.events[1].time_ns, 19_500);
+    }
+
+    #[test]
+    fn names_what_is_missing() {
+        let json = br#"[{"name": "[memory]", "ts": 1, "args": {"Device Type": 1, "Addr": 1}}]"#;
+        assert_eq!(parse(json).unwrap_err().to_string(), "entry 0: expected 'Bytes', a whole number, in a [memory] event");
+        assert!(parse(b"{\"a\": 1}").unwrap_err().to_string().contains("traceEvents"));
+        assert!(parse(b"[\n{,}").unwrap_err().to_string().starts_with("line 2"));
+    }
+}

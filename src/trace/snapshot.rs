@@ -1,0 +1,78 @@
+//! PyTorch's memory snapshots: the `device_traces` of a file that `torch.cuda.memory._dump_snapshot` wrote.
+
+use super::live::Builder;
+use super::pickle::{Id, Pickle};
+use super::{Event, Position, ReadError, Trace};
+
+/// Parses a whole file. Allocations made before the history began are unknown to it, and so are their frees.
+pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
+    let pickle = Pickle::parse(bytes)?;
+    let devices = pickle
+        .get(pickle.root(), "device_traces")
+        .and_then(|id| pickle.sequence(id))
+        .ok_or_else(|| ReadError::byte(0, "a dict with the list 'device_traces'"))?;
+    let mut builder = Builder::new();
+    let mut first_us = None;
+    for (device, entries) in devices.iter().enumerate() {
+        let entries = pickle
+            .sequence(*entries)
+            .ok_or_else(|| ReadError::byte(0, format!("device_traces[{device}] to be a list")))?;
+        for (index, entry) in entries.iter().enumerate() {
+            add(&pickle, *entry, device as u32, &mut first_us, &mut builder)
+                .map_err(|expected| ReadError::Malformed { at: Position::Entry(index), expected })?;
+        }
+    }
+    // Each device has a list of its own: with several, the order between them is that of the time stamps.
+    if devices.len() > 1 {
+        builder.trace.events.sort_by_key(|e| e.time_ns);
+    }
+    Ok(builder.trace)
+}
+
+fn add(
+    pickle: &Pickle<'_>,
+    entry: Id,
+    device: u32,
+    first_us: &mut Option<i128>,
+    builder: &mut Builder,
+) -> Result<(), String> {
+    let integer = |key: &str| pickle.get(entry, key).and_then(|id| pickle.integer(id));
+    let needed = |key: &str| integer(key).ok_or_else(|| format!("a whole number '{key}' in an event"));
+    let action = pickle.get(entry, "action").and_then(|id| pickle.text(id));
+    let action = action.ok_or("a string 'action' in an event")?;
+    // Segment events say what PyTorch's own pool did; free_requested is the call, free_completed its end.
+    if !matches!(action, b"alloc" | b"free_completed") {
+        return Ok(());
+    }
+    let time_us = integer("time_us").unwrap_or(0);
+    let since_start = time_us - *first_us.get_or_insert(time_us);
+    let event = Event {
+        device,
+        time_ns: u64::try_from(since_start.saturating_mul(1000)).unwrap_or(0),
+        ..Event::alloc(unsigned(needed("addr")?), unsigned(needed("size")?), unsigned(integer("stream").unwrap_or(0)))
+    };
+    if action == b"free_completed" {
+        builder.free_if_known(event);
+    } else if !builder.alloc(event) {
+        return Err(format!("an address that is not live, and found {:#x} again", event.id));
+    }
+    Ok(())
+}
+
+/// Addresses above 2^63 may have been written as negative numbers.
+fn unsigned(value: i128) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_what_is_missing() {
+        // {'device_traces': [[{'action': 'alloc'}]]}
+        let bytes = b"\x80\x04}\x8c\x0ddevice_traces]]}(\x8c\x06action\x8c\x05allocuaas.";
+        assert_eq!(parse(bytes).unwrap_err().to_string(), "entry 0: expected a whole number 'addr' in an event");
+        assert!(parse(b"\x80\x04}.").unwrap_err().to_string().contains("device_traces"));
+    }
+}

@@ -92,8 +92,16 @@ impl Encoder {
     fn alloc(&mut self, event: &Event) {
         let last = self.context;
         let mut tag = ALLOC;
-        tag |= if event.thread != last.thread { THREAD } else { 0 };
-        tag |= if (event.device, event.stream) != (last.device, last.stream) { PLACE } else { 0 };
+        tag |= if event.thread != last.thread {
+            THREAD
+        } else {
+            0
+        };
+        tag |= if (event.device, event.stream) != (last.device, last.stream) {
+            PLACE
+        } else {
+            0
+        };
         tag |= if event.site != last.site { SITE } else { 0 };
         self.raw.push(tag);
         self.time(event.time_ns);
@@ -108,13 +116,29 @@ impl Encoder {
         if tag & SITE != 0 {
             put(&mut self.raw, u64::from(event.site));
         }
-        let Event { thread, device, stream, site, .. } = *event;
-        self.context = Context { thread, device, stream, site, ..self.context };
+        let Event {
+            thread,
+            device,
+            stream,
+            site,
+            ..
+        } = *event;
+        self.context = Context {
+            thread,
+            device,
+            stream,
+            site,
+            ..self.context
+        };
         self.next += 1;
     }
 
     fn free(&mut self, event: &Event, number: u64) {
-        let tag = if event.thread != self.context.thread { FREE | THREAD } else { FREE };
+        let tag = if event.thread != self.context.thread {
+            FREE | THREAD
+        } else {
+            FREE
+        };
         self.raw.push(tag);
         self.time(event.time_ns);
         put(&mut self.raw, self.next - number);

@@ -20,24 +20,51 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
             continue;
         }
         let fields: Vec<&str> = line.split(',').collect();
-        let [action, figures @ ..] = fields.as_slice() else { continue };
+        let [action, figures @ ..] = fields.as_slice() else {
+            continue;
+        };
         if figures.len() != 7 {
-            return Err(ReadError::line(number, format!("8 fields, and found {}", fields.len())));
+            return Err(ReadError::line(
+                number,
+                format!("8 fields, and found {}", fields.len()),
+            ));
         }
         let mut values = [0u64; 7];
-        for ((value, field), name) in values.iter_mut().zip(figures).zip(HEADER.split(',').skip(1)) {
-            *value = field
-                .parse()
-                .map_err(|_| ReadError::line(number, format!("{name}, a whole number, and found '{field}'")))?;
+        for ((value, field), name) in values
+            .iter_mut()
+            .zip(figures)
+            .zip(HEADER.split(',').skip(1))
+        {
+            *value = field.parse().map_err(|_| {
+                ReadError::line(
+                    number,
+                    format!("{name}, a whole number, and found '{field}'"),
+                )
+            })?;
         }
         let [id, size_bytes, device, stream, thread, time_ns, site] = values;
-        let narrow = |v: u64| u32::try_from(v).map_err(|_| ReadError::line(number, "a number below 2^32"));
+        let narrow =
+            |v: u64| u32::try_from(v).map_err(|_| ReadError::line(number, "a number below 2^32"));
         let (device, site) = (narrow(device)?, narrow(site)?);
-        let event = Event { action: Action::Alloc, id, size_bytes, device, stream, thread, time_ns, site };
+        let event = Event {
+            action: Action::Alloc,
+            id,
+            size_bytes,
+            device,
+            stream,
+            thread,
+            time_ns,
+            site,
+        };
         let (known, rule) = match *action {
             "alloc" => (builder.alloc(event), "an id that is not live"),
             "free" => (builder.free(event), "the id of a live allocation"),
-            other => return Err(ReadError::line(number, format!("'alloc' or 'free', and found '{other}'"))),
+            other => {
+                return Err(ReadError::line(
+                    number,
+                    format!("'alloc' or 'free', and found '{other}'"),
+                ))
+            }
         };
         if !known {
             return Err(ReadError::line(number, format!("{rule}, and found {id}")));
@@ -54,8 +81,20 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             Action::Alloc => "alloc",
             Action::Free => "free",
         };
-        let Event { id, size_bytes, device, stream, thread, time_ns, site, .. } = e;
-        writeln!(out, "{action},{id},{size_bytes},{device},{stream},{thread},{time_ns},{site}")?;
+        let Event {
+            id,
+            size_bytes,
+            device,
+            stream,
+            thread,
+            time_ns,
+            site,
+            ..
+        } = e;
+        writeln!(
+            out,
+            "{action},{id},{size_bytes},{device},{stream},{thread},{time_ns},{site}"
+        )?;
     }
     Ok(())
 }
@@ -75,8 +114,16 @@ mod tests {
 
     #[test]
     fn names_the_line() {
-        let error = parse(&format!("{HEADER}\nalloc,0,x,0,0,0,0,0\n")).unwrap_err().to_string();
-        assert_eq!(error, "line 2: expected size_bytes, a whole number, and found 'x'");
-        assert!(parse(&format!("{HEADER}\nalloc,0\n")).unwrap_err().to_string().contains("8 fields"));
+        let error = parse(&format!("{HEADER}\nalloc,0,x,0,0,0,0,0\n"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "line 2: expected size_bytes, a whole number, and found 'x'"
+        );
+        assert!(parse(&format!("{HEADER}\nalloc,0\n"))
+            .unwrap_err()
+            .to_string()
+            .contains("8 fields"));
     }
 }

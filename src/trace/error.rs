@@ -30,12 +30,18 @@ pub enum ReadError {
 impl ReadError {
     /// Line `number`, counted from 1.
     pub fn line(number: usize, expected: impl Into<String>) -> ReadError {
-        ReadError::Malformed { at: Position::Line(number), expected: expected.into() }
+        ReadError::Malformed {
+            at: Position::Line(number),
+            expected: expected.into(),
+        }
     }
 
     /// Byte `offset`, counted from 0.
     pub fn byte(offset: usize, expected: impl Into<String>) -> ReadError {
-        ReadError::Malformed { at: Position::Byte(offset), expected: expected.into() }
+        ReadError::Malformed {
+            at: Position::Byte(offset),
+            expected: expected.into(),
+        }
     }
 }
 
@@ -43,9 +49,18 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Io(error) => write!(f, "{error}"),
-            ReadError::Malformed { at: Position::Line(n), expected } => write!(f, "line {n}: expected {expected}"),
-            ReadError::Malformed { at: Position::Byte(n), expected } => write!(f, "byte {n}: expected {expected}"),
-            ReadError::Malformed { at: Position::Entry(n), expected } => write!(f, "entry {n}: expected {expected}"),
+            ReadError::Malformed {
+                at: Position::Line(n),
+                expected,
+            } => write!(f, "line {n}: expected {expected}"),
+            ReadError::Malformed {
+                at: Position::Byte(n),
+                expected,
+            } => write!(f, "byte {n}: expected {expected}"),
+            ReadError::Malformed {
+                at: Position::Entry(n),
+                expected,
+            } => write!(f, "entry {n}: expected {expected}"),
         }
     }
 }

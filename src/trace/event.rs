@@ -35,12 +35,24 @@ pub struct Event {
 impl Event {
     /// An allocation of which only these are known.
     pub fn alloc(id: u64, size_bytes: u64, stream: u64) -> Event {
-        Event { action: Action::Alloc, id, size_bytes, device: 0, stream, thread: 0, time_ns: 0, site: 0 }
+        Event {
+            action: Action::Alloc,
+            id,
+            size_bytes,
+            device: 0,
+            stream,
+            thread: 0,
+            time_ns: 0,
+            site: 0,
+        }
     }
 
     /// A free of which only the id is known.
     pub fn free(id: u64) -> Event {
-        Event { action: Action::Free, ..Event::alloc(id, 0, 0) }
+        Event {
+            action: Action::Free,
+            ..Event::alloc(id, 0, 0)
+        }
     }
 }
 

@@ -36,9 +36,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
     // Parsed in two steps: what is not JSON is named by its line, what is JSON of another kind by its missing part.
     let file: serde_json::Value = serde_json::from_slice(bytes)
         .map_err(|e| ReadError::line(e.line(), format!("JSON ({e})")))?;
-    let file: File = serde_json::from_value(file)
-        .map_err(|_| ReadError::line(1, "a Chrome trace: a list of events, or an object with the list 'traceEvents'"))?;
-    let (File::Object { trace_events: records } | File::List(records)) = file;
+    let file: File = serde_json::from_value(file).map_err(|_| {
+        ReadError::line(
+            1,
+            "a Chrome trace: a list of events, or an object with the list 'traceEvents'",
+        )
+    })?;
+    let (File::Object {
+        trace_events: records,
+    }
+    | File::List(records)) = file;
     let mut memory: Vec<(f64, Event, bool)> = Vec::new();
     for (index, record) in records.iter().enumerate() {
         if record.name.as_ref().and_then(|n| n.as_str()) == Some("[memory]") {
@@ -50,7 +57,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
     let first = memory.first().map_or(0.0, |m| m.0);
     let mut builder = Builder::new();
     for (ts, event, is_alloc) in memory {
-        let event = Event { time_ns: ((ts - first) * 1000.0) as u64, ..event };
+        let event = Event {
+            time_ns: ((ts - first) * 1000.0) as u64,
+            ..event
+        };
         if !is_alloc {
             builder.free_if_known(event);
         } else if !builder.alloc(event) {
@@ -72,15 +82,33 @@ fn event_of(index: usize, record: &Record) -> Result<Option<(f64, Event, bool)>,
     if args.get("Device Type").and_then(|v| v.as_i64()) != Some(CUDA) {
         return Ok(None);
     }
-    let bytes = args.get("Bytes").and_then(|v| v.as_i64()).ok_or_else(|| missing("'Bytes', a whole number,"))?;
-    let address = args.get("Addr").and_then(address_of).ok_or_else(|| missing("'Addr', a whole number,"))?;
-    let device = args.get("Device Id").and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok()).unwrap_or(0);
-    let ts = record.ts.as_ref().and_then(time_of).ok_or_else(|| missing("'ts', a number,"))?;
+    let bytes = args
+        .get("Bytes")
+        .and_then(|v| v.as_i64())
+        .ok_or_else(|| missing("'Bytes', a whole number,"))?;
+    let address = args
+        .get("Addr")
+        .and_then(address_of)
+        .ok_or_else(|| missing("'Addr', a whole number,"))?;
+    let device = args
+        .get("Device Id")
+        .and_then(|v| v.as_u64())
+        .and_then(|v| u32::try_from(v).ok())
+        .unwrap_or(0);
+    let ts = record
+        .ts
+        .as_ref()
+        .and_then(time_of)
+        .ok_or_else(|| missing("'ts', a number,"))?;
     let thread = record.tid.as_ref().and_then(|v| v.as_u64()).unwrap_or(0);
     if bytes == 0 {
         return Ok(None);
     }
-    let event = Event { device, thread, ..Event::alloc(address, bytes.unsigned_abs(), 0) };
+    let event = Event {
+        device,
+        thread,
+        ..Event::alloc(address, bytes.unsigned_abs(), 0)
+    };
     Ok(Some((ts, event, bytes > 0)))
 }
 
@@ -89,7 +117,10 @@ fn address_of(value: &serde_json::Value) -> Option<u64> {
 }
 
 fn time_of(value: &serde_json::Value) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_str()?.parse().ok()).filter(|t: &f64| t.is_finite())
+    value
+        .as_f64()
+        .or_else(|| value.as_str()?.parse().ok())
+        .filter(|t: &f64| t.is_finite())
 }
 
 #[cfg(test)]
@@ -112,8 +143,17 @@ mod tests {
     #[test]
     fn names_what_is_missing() {
         let json = br#"[{"name": "[memory]", "ts": 1, "args": {"Device Type": 1, "Addr": 1}}]"#;
-        assert_eq!(parse(json).unwrap_err().to_string(), "entry 0: expected 'Bytes', a whole number, in a [memory] event");
-        assert!(parse(b"{\"a\": 1}").unwrap_err().to_string().contains("traceEvents"));
-        assert!(parse(b"[\n{,}").unwrap_err().to_string().starts_with("line 2"));
+        assert_eq!(
+            parse(json).unwrap_err().to_string(),
+            "entry 0: expected 'Bytes', a whole number, in a [memory] event"
+        );
+        assert!(parse(b"{\"a\": 1}")
+            .unwrap_err()
+            .to_string()
+            .contains("traceEvents"));
+        assert!(parse(b"[\n{,}")
+            .unwrap_err()
+            .to_string()
+            .starts_with("line 2"));
     }
 }

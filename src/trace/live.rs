@@ -14,7 +14,13 @@ pub(super) struct Builder {
 
 impl Builder {
     pub fn new() -> Builder {
-        Builder { trace: Trace { complete: true, ..Trace::default() }, ..Builder::default() }
+        Builder {
+            trace: Trace {
+                complete: true,
+                ..Trace::default()
+            },
+            ..Builder::default()
+        }
     }
 
     /// Adds an allocation named `event.id` in the file. False if that name is live already.
@@ -30,8 +36,17 @@ impl Builder {
 
     /// Adds a free. False, and nothing added, if the name is not live.
     pub fn free(&mut self, event: Event) -> bool {
-        let Some(id) = self.live.remove(&(event.device, event.id)) else { return false };
-        self.trace.events.push(Event { action: Action::Free, id, size_bytes: 0, stream: 0, site: 0, ..event });
+        let Some(id) = self.live.remove(&(event.device, event.id)) else {
+            return false;
+        };
+        self.trace.events.push(Event {
+            action: Action::Free,
+            id,
+            size_bytes: 0,
+            stream: 0,
+            site: 0,
+            ..event
+        });
         true
     }
 

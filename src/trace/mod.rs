@@ -17,6 +17,7 @@
 
 pub mod codec;
 pub mod csv;
+mod decode;
 mod error;
 mod event;
 mod kineto;

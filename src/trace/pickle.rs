@@ -34,13 +34,24 @@ pub(super) struct Pickle<'a> {
 impl<'a> Pickle<'a> {
     /// Reads protocols 2 to 5.
     pub fn parse(input: &'a [u8]) -> Result<Pickle<'a>, ReadError> {
-        let mut machine = Machine { input, at: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+        let mut machine = Machine {
+            input,
+            at: 0,
+            values: Vec::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: HashMap::new(),
+        };
         let root = loop {
             if let Some(root) = machine.step()? {
                 break root;
             }
         };
-        Ok(Pickle { input, values: machine.values, root })
+        Ok(Pickle {
+            input,
+            values: machine.values,
+            root,
+        })
     }
 
     /// The value that was pickled.
@@ -58,8 +69,13 @@ impl<'a> Pickle<'a> {
 
     /// The value of `key` in a dict.
     pub fn get(&self, id: Id, key: &str) -> Option<Id> {
-        let Value::Dict(pairs) = &self.values[id] else { return None };
-        pairs.iter().find(|(k, _)| self.text(*k) == Some(key.as_bytes())).map(|(_, v)| *v)
+        let Value::Dict(pairs) = &self.values[id] else {
+            return None;
+        };
+        pairs
+            .iter()
+            .find(|(k, _)| self.text(*k) == Some(key.as_bytes()))
+            .map(|(_, v)| *v)
     }
 
     /// A string's bytes.
@@ -106,7 +122,10 @@ impl Machine<'_> {
             0x8a => self.long(1)?,
             0x8b => self.long(4)?,
             b'G' => {
-                let bits = self.bytes(8)?.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
+                let bits = self
+                    .bytes(8)?
+                    .iter()
+                    .fold(0u64, |n, b| n << 8 | u64::from(*b));
                 self.push(Value::Float(f64::from_bits(bits)));
             }
             0x8c | b'C' | b'U' => self.string(1)?,
@@ -116,7 +135,7 @@ impl Machine<'_> {
             b'}' => self.push(Value::Dict(Vec::new())),
             b'(' => self.marks.push(self.stack.len()),
             b't' | 0x91 => {
-                let items = self.to_mark()?;
+                let items = self.pop_to_mark()?;
                 self.push(Value::Sequence(items));
             }
             n @ 0x85..=0x87 => {
@@ -128,7 +147,7 @@ impl Machine<'_> {
                 self.extend(items)?;
             }
             b'e' | 0x90 => {
-                let items = self.to_mark()?;
+                let items = self.pop_to_mark()?;
                 self.extend(items)?;
             }
             b's' => {
@@ -136,14 +155,14 @@ impl Machine<'_> {
                 self.set_items(items)?;
             }
             b'u' => {
-                let items = self.to_mark()?;
+                let items = self.pop_to_mark()?;
                 self.set_items(items)?;
             }
             b'0' => {
                 self.pop(1)?;
             }
             b'1' => {
-                self.to_mark()?;
+                self.pop_to_mark()?;
             }
             b'2' => {
                 let top = self.top()?;
@@ -159,16 +178,29 @@ impl Machine<'_> {
             b'j' => self.fetch(4)?,
             b'.' => return self.top().map(Some),
             b'c' | b'R' | b'b' | b'o' | b'i' | 0x81 | 0x92 | 0x93 => {
-                return Err(ReadError::byte(start, "a pickle of plain data, and found one that builds objects"));
+                return Err(ReadError::byte(
+                    start,
+                    "a pickle of plain data, and found one that builds objects",
+                ));
             }
-            other => return Err(ReadError::byte(start, format!("a pickle opcode, and found {other:#04x}"))),
+            other => {
+                return Err(ReadError::byte(
+                    start,
+                    format!("a pickle opcode, and found {other:#04x}"),
+                ))
+            }
         }
         Ok(None)
     }
 
     fn bytes(&mut self, count: usize) -> Result<&[u8], ReadError> {
-        let found = self.at.checked_add(count).and_then(|end| self.input.get(self.at..end));
-        let found = found.ok_or_else(|| ReadError::byte(self.at, format!("{count} more bytes, and the file ends")))?;
+        let found = self
+            .at
+            .checked_add(count)
+            .and_then(|end| self.input.get(self.at..end));
+        let found = found.ok_or_else(|| {
+            ReadError::byte(self.at, format!("{count} more bytes, and the file ends"))
+        })?;
         self.at += count;
         Ok(found)
     }
@@ -178,7 +210,11 @@ impl Machine<'_> {
     }
 
     fn unsigned(&mut self, width: usize) -> Result<u64, ReadError> {
-        Ok(self.bytes(width)?.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+        Ok(self
+            .bytes(width)?
+            .iter()
+            .rev()
+            .fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
     fn unsigned_value(&mut self, width: usize) -> Result<(), ReadError> {
@@ -197,7 +233,10 @@ impl Machine<'_> {
         let start = self.at;
         let length = self.unsigned(width)?;
         if length > 16 {
-            return Err(ReadError::byte(start, format!("a number of at most 16 bytes, and found {length}")));
+            return Err(ReadError::byte(
+                start,
+                format!("a number of at most 16 bytes, and found {length}"),
+            ));
         }
         self.signed_value(length as usize)
     }
@@ -218,24 +257,41 @@ impl Machine<'_> {
 
     /// Values above the last mark belong to it, so nothing may be popped from below it.
     fn available(&self) -> usize {
-        self.stack.len() - self.marks.last().copied().unwrap_or(0).min(self.stack.len())
+        self.stack.len()
+            - self
+                .marks
+                .last()
+                .copied()
+                .unwrap_or(0)
+                .min(self.stack.len())
     }
 
     fn pop(&mut self, count: usize) -> Result<Vec<Id>, ReadError> {
         if self.available() < count {
-            return Err(ReadError::byte(self.at, format!("{count} values on the pickle stack")));
+            return Err(ReadError::byte(
+                self.at,
+                format!("{count} values on the pickle stack"),
+            ));
         }
         Ok(self.stack.split_off(self.stack.len() - count))
     }
 
-    fn to_mark(&mut self) -> Result<Vec<Id>, ReadError> {
-        let mark = self.marks.pop().ok_or_else(|| ReadError::byte(self.at, "a mark on the pickle stack"))?;
+    fn pop_to_mark(&mut self) -> Result<Vec<Id>, ReadError> {
+        let mark = self
+            .marks
+            .pop()
+            .ok_or_else(|| ReadError::byte(self.at, "a mark on the pickle stack"))?;
         Ok(self.stack.split_off(mark.min(self.stack.len())))
     }
 
     fn top(&self) -> Result<Id, ReadError> {
-        let top = if self.available() > 0 { self.stack.last() } else { None };
-        top.copied().ok_or_else(|| ReadError::byte(self.at, "a value on the pickle stack"))
+        let top = if self.available() > 0 {
+            self.stack.last()
+        } else {
+            None
+        };
+        top.copied()
+            .ok_or_else(|| ReadError::byte(self.at, "a value on the pickle stack"))
     }
 
     fn extend(&mut self, items: Vec<Id>) -> Result<(), ReadError> {
@@ -250,7 +306,9 @@ impl Machine<'_> {
     fn set_items(&mut self, items: Vec<Id>) -> Result<(), ReadError> {
         let top = self.top()?;
         match &mut self.values[top] {
-            Value::Dict(pairs) if items.len() % 2 == 0 => pairs.extend(items.chunks(2).map(|p| (p[0], p[1]))),
+            Value::Dict(pairs) if items.len() % 2 == 0 => {
+                pairs.extend(items.chunks(2).map(|p| (p[0], p[1])))
+            }
             _ => return Err(ReadError::byte(self.at, "a dict and pairs to put into it")),
         }
         Ok(())
@@ -266,14 +324,19 @@ impl Machine<'_> {
     fn fetch(&mut self, width: usize) -> Result<(), ReadError> {
         let key = self.unsigned(width)?;
         let id = self.memo.get(&key).copied();
-        self.stack.push(id.ok_or_else(|| ReadError::byte(self.at, format!("a memo entry {key}")))?);
+        self.stack
+            .push(id.ok_or_else(|| ReadError::byte(self.at, format!("a memo entry {key}")))?);
         Ok(())
     }
 }
 
 /// Little-endian two's complement of at most 16 bytes.
 fn signed(bytes: &[u8]) -> i128 {
-    let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 };
+    let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) {
+        0xff
+    } else {
+        0
+    };
     let mut wide = [fill; 16];
     for (to, from) in wide.iter_mut().zip(bytes) {
         *to = *from;
@@ -291,7 +354,12 @@ mod tests {
         let bytes = b"\x80\x04\x95\x2e\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94]\x94(K\x01J\xfe\xff\xff\xff\x8a\x06\x00\x00\x00\x00\x00\x01e\x8c\x01b\x94N\x88G?\xf0\x00\x00\x00\x00\x00\x00\x87\x94u.";
         let pickle = Pickle::parse(bytes).unwrap();
         let list = pickle.get(pickle.root(), "a").unwrap();
-        let numbers: Vec<_> = pickle.sequence(list).unwrap().iter().map(|i| pickle.integer(*i).unwrap()).collect();
+        let numbers: Vec<_> = pickle
+            .sequence(list)
+            .unwrap()
+            .iter()
+            .map(|i| pickle.integer(*i).unwrap())
+            .collect();
         assert_eq!(numbers, [1, -2, 1 << 40]);
         let tuple = pickle.get(pickle.root(), "b").unwrap();
         assert_eq!(pickle.integer(pickle.sequence(tuple).unwrap()[2]), Some(1));
@@ -300,8 +368,14 @@ mod tests {
     #[test]
     fn refuses_objects_and_cut_files() {
         let object = b"\x80\x04\x8c\x02os\x8c\x06system\x93.";
-        assert!(Pickle::parse(object).unwrap_err().to_string().contains("builds objects"));
-        assert!(Pickle::parse(b"\x80\x04K").unwrap_err().to_string().starts_with("byte 3"));
+        assert!(Pickle::parse(object)
+            .unwrap_err()
+            .to_string()
+            .contains("builds objects"));
+        assert!(Pickle::parse(b"\x80\x04K")
+            .unwrap_err()
+            .to_string()
+            .starts_with("byte 3"));
         assert!(Pickle::parse(b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff.").is_err());
     }
 }

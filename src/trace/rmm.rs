@@ -18,23 +18,39 @@ pub(super) fn parse(text: &str) -> Result<Trace, ReadError> {
         }
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let [thread, time, action, pointer, size, stream] = fields[..] else {
-            return Err(ReadError::line(number, format!("the 6 columns {HEADER}, and found {}", fields.len())));
+            return Err(ReadError::line(
+                number,
+                format!("the 6 columns {HEADER}, and found {}", fields.len()),
+            ));
         };
         let figure = |name: &str, field: &str| {
-            number_of(field).ok_or_else(|| ReadError::line(number, format!("{name}, a number, and found '{field}'")))
+            number_of(field).ok_or_else(|| {
+                ReadError::line(number, format!("{name}, a number, and found '{field}'"))
+            })
         };
-        let at_ns = time_of(time)
-            .ok_or_else(|| ReadError::line(number, format!("Time as HH:MM:SS.ffffff or seconds, and found '{time}'")))?;
+        let at_ns = time_of(time).ok_or_else(|| {
+            ReadError::line(
+                number,
+                format!("Time as HH:MM:SS.ffffff or seconds, and found '{time}'"),
+            )
+        })?;
         let event = Event {
             thread: figure("Thread", thread)?,
             time_ns: at_ns.saturating_sub(*first_ns.get_or_insert(at_ns)),
-            ..Event::alloc(figure("Pointer", pointer)?, figure("Size", size)?, figure("Stream", stream)?)
+            ..Event::alloc(
+                figure("Pointer", pointer)?,
+                figure("Size", size)?,
+                figure("Stream", stream)?,
+            )
         };
         match action {
             "allocate" if event.size_bytes == 0 => {}
             "allocate" => {
                 if !builder.alloc(event) {
-                    return Err(ReadError::line(number, format!("a Pointer that is not live, and found {pointer} again")));
+                    return Err(ReadError::line(
+                        number,
+                        format!("a Pointer that is not live, and found {pointer} again"),
+                    ));
                 }
             }
             "free" | "deallocate" if event.size_bytes == 0 => {}
@@ -72,7 +88,11 @@ fn time_of(field: &str) -> Option<u64> {
     let (hours, minutes): (u64, u64) = (hours.parse().ok()?, minutes.parse().ok()?);
     let (whole, fraction) = seconds.split_once('.').unwrap_or((&seconds, ""));
     let nanos: u64 = format!("{:0<9}", fraction).get(..9)?.parse().ok()?;
-    let seconds = hours.checked_mul(60)?.checked_add(minutes)?.checked_mul(60)?.checked_add(whole.parse().ok()?)?;
+    let seconds = hours
+        .checked_mul(60)?
+        .checked_add(minutes)?
+        .checked_mul(60)?
+        .checked_add(whole.parse().ok()?)?;
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
@@ -89,22 +109,38 @@ mod tests {
         );
         let trace = parse(&log).unwrap();
         assert_eq!(trace.events.len(), 2);
-        assert_eq!((trace.events[0].size_bytes, trace.events[0].stream, trace.events[0].thread), (1048576, 2, 7));
-        assert_eq!((trace.events[1].action, trace.events[1].time_ns), (Action::Free, 18_000));
+        assert_eq!(
+            (
+                trace.events[0].size_bytes,
+                trace.events[0].stream,
+                trace.events[0].thread
+            ),
+            (1048576, 2, 7)
+        );
+        assert_eq!(
+            (trace.events[1].action, trace.events[1].time_ns),
+            (Action::Free, 18_000)
+        );
         assert_eq!(trace.unmatched_frees, 1);
     }
 
     #[test]
     fn names_the_line() {
         let bad = format!("{HEADER}\n7,15:47:02.841961,allocate,0x10012400000,big,0\n");
-        assert_eq!(parse(&bad).unwrap_err().to_string(), "line 2: expected Size, a number, and found 'big'");
+        assert_eq!(
+            parse(&bad).unwrap_err().to_string(),
+            "line 2: expected Size, a number, and found 'big'"
+        );
     }
 
     #[test]
     fn times_in_every_form() {
         assert_eq!(time_of("00:01:02.5"), Some(62_500_000_000));
         assert_eq!(time_of("00:01:02:000001"), Some(62_000_001_000));
-        assert_eq!(time_of("1634567890.123456"), Some(1_634_567_890_123_456_000));
+        assert_eq!(
+            time_of("1634567890.123456"),
+            Some(1_634_567_890_123_456_000)
+        );
         assert_eq!(time_of("noon"), None);
     }
 }

@@ -18,8 +18,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
             .sequence(*entries)
             .ok_or_else(|| ReadError::byte(0, format!("device_traces[{device}] to be a list")))?;
         for (index, entry) in entries.iter().enumerate() {
-            add(&pickle, *entry, device as u32, &mut first_us, &mut builder)
-                .map_err(|expected| ReadError::Malformed { at: Position::Entry(index), expected })?;
+            add(&pickle, *entry, device as u32, &mut first_us, &mut builder).map_err(
+                |expected| ReadError::Malformed {
+                    at: Position::Entry(index),
+                    expected,
+                },
+            )?;
         }
     }
     // Each device has a list of its own: with several, the order between them is that of the time stamps.
@@ -37,7 +41,8 @@ fn add(
     builder: &mut Builder,
 ) -> Result<(), String> {
     let integer = |key: &str| pickle.get(entry, key).and_then(|id| pickle.integer(id));
-    let needed = |key: &str| integer(key).ok_or_else(|| format!("a whole number '{key}' in an event"));
+    let needed =
+        |key: &str| integer(key).ok_or_else(|| format!("a whole number '{key}' in an event"));
     let action = pickle.get(entry, "action").and_then(|id| pickle.text(id));
     let action = action.ok_or("a string 'action' in an event")?;
     // Segment events say what PyTorch's own pool did; free_requested is the call, free_completed its end.
@@ -49,12 +54,19 @@ fn add(
     let event = Event {
         device,
         time_ns: u64::try_from(since_start.saturating_mul(1000)).unwrap_or(0),
-        ..Event::alloc(unsigned(needed("addr")?), unsigned(needed("size")?), unsigned(integer("stream").unwrap_or(0)))
+        ..Event::alloc(
+            unsigned(needed("addr")?),
+            unsigned(needed("size")?),
+            unsigned(integer("stream").unwrap_or(0)),
+        )
     };
     if action == b"free_completed" {
         builder.free_if_known(event);
     } else if !builder.alloc(event) {
-        return Err(format!("an address that is not live, and found {:#x} again", event.id));
+        return Err(format!(
+            "an address that is not live, and found {:#x} again",
+            event.id
+        ));
     }
     Ok(())
 }
@@ -72,7 +84,13 @@ mod tests {
     fn names_what_is_missing() {
         // {'device_traces': [[{'action': 'alloc'}]]}
         let bytes = b"\x80\x04}\x8c\x0ddevice_traces]]}(\x8c\x06action\x8c\x05allocuaas.";
-        assert_eq!(parse(bytes).unwrap_err().to_string(), "entry 0: expected a whole number 'addr' in an event");
-        assert!(parse(b"\x80\x04}.").unwrap_err().to_string().contains("device_traces"));
+        assert_eq!(
+            parse(bytes).unwrap_err().to_string(),
+            "entry 0: expected a whole number 'addr' in an event"
+        );
+        assert!(parse(b"\x80\x04}.")
+            .unwrap_err()
+            .to_string()
+            .contains("device_traces"));
     }
 }

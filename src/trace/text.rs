@@ -27,29 +27,46 @@ fn parse_line(builder: &mut Builder, number: usize, line: &str) -> Result<(), Re
     let action = words.next();
     let mut figure = |what: &str| -> Result<u64, ReadError> {
         let word = words.next().unwrap_or("the end of the line");
-        word.parse().map_err(|_| ReadError::line(number, format!("{what}, a whole number, and found '{word}'")))
+        word.parse().map_err(|_| {
+            ReadError::line(
+                number,
+                format!("{what}, a whole number, and found '{word}'"),
+            )
+        })
     };
     match action {
         Some("a") => {
             let (id, size, stream) = (figure("ID")?, figure("SIZE in bytes")?, figure("STREAM")?);
             if !builder.alloc(Event::alloc(id, size, stream)) {
-                return Err(ReadError::line(number, format!("an ID that is not live, and found {id} again")));
+                return Err(ReadError::line(
+                    number,
+                    format!("an ID that is not live, and found {id} again"),
+                ));
             }
         }
         Some("f") => {
             let id = figure("ID")?;
             if !builder.free(Event::free(id)) {
-                return Err(ReadError::line(number, format!("the ID of a live allocation, and found {id}")));
+                return Err(ReadError::line(
+                    number,
+                    format!("the ID of a live allocation, and found {id}"),
+                ));
             }
         }
         _ => {
             let found: String = line.chars().take(40).collect();
-            return Err(ReadError::line(number, format!("'a ID SIZE STREAM' or 'f ID', and found '{found}'")));
+            return Err(ReadError::line(
+                number,
+                format!("'a ID SIZE STREAM' or 'f ID', and found '{found}'"),
+            ));
         }
     }
     match words.next() {
         None => Ok(()),
-        Some(word) => Err(ReadError::line(number, format!("the end of the line, and found '{word}'"))),
+        Some(word) => Err(ReadError::line(
+            number,
+            format!("the end of the line, and found '{word}'"),
+        )),
     }
 }
 

@@ -28,7 +28,11 @@ pub struct TraceOptions {
 
 impl Default for TraceOptions {
     fn default() -> Self {
-        TraceOptions { buffer_events: 1 << 16, max_file_bytes: 1 << 30, flush_interval: Duration::from_millis(200) }
+        TraceOptions {
+            buffer_events: 1 << 16,
+            max_file_bytes: 1 << 30,
+            flush_interval: Duration::from_millis(200),
+        }
     }
 }
 
@@ -93,25 +97,60 @@ const END_BYTES: u64 = 256;
 
 impl TraceWriter {
     /// Creates the file and starts the writer's thread. `header`: settings and facts of the process, as JSON.
-    pub fn create(path: &Path, header: &serde_json::Value, options: TraceOptions) -> io::Result<TraceWriter> {
+    pub fn create(
+        path: &Path,
+        header: &serde_json::Value,
+        options: TraceOptions,
+    ) -> io::Result<TraceWriter> {
         // More would not fit into a chunk.
-        let options = TraceOptions { buffer_events: options.buffer_events.clamp(1, 1 << 20), ..options };
+        let options = TraceOptions {
+            buffer_events: options.buffer_events.clamp(1, 1 << 20),
+            ..options
+        };
         let mut file = File::create(path)?;
         let header = serde_json::to_vec(header)?;
         let mut head = MAGIC.to_vec();
-        head.extend_from_slice(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes());
+        head.extend_from_slice(
+            &u32::try_from(header.len())
+                .map_err(io::Error::other)?
+                .to_le_bytes(),
+        );
         head.extend_from_slice(&header);
         file.write_all(&head)?;
-        let stats = WriterStats { file_bytes: head.len() as u64, ..WriterStats::default() };
+        let stats = WriterStats {
+            file_bytes: head.len() as u64,
+            ..WriterStats::default()
+        };
         let room = || Vec::with_capacity(options.buffer_events);
         let encoder = Encoder::default();
-        let output = Output { file, encoder, spare: room(), stats, said_lost: 0, full: false, ended: false };
-        let inbox = Inbox { events: room(), ..Inbox::default() };
-        let shared = Arc::new(Shared { inbox: Mutex::new(inbox), wake: Condvar::new(), file: Mutex::new(output), options });
+        let output = Output {
+            file,
+            encoder,
+            spare: room(),
+            stats,
+            said_lost: 0,
+            full: false,
+            ended: false,
+        };
+        let inbox = Inbox {
+            events: room(),
+            ..Inbox::default()
+        };
+        let shared = Arc::new(Shared {
+            inbox: Mutex::new(inbox),
+            wake: Condvar::new(),
+            file: Mutex::new(output),
+            options,
+        });
         let for_thread = Arc::clone(&shared);
         // Never joined: it ends by itself once the recording is finished, and may be gone already while a process exits.
-        std::thread::Builder::new().name("cushion-trace".into()).spawn(move || for_thread.run())?;
-        Ok(TraceWriter { shared, start: Instant::now() })
+        std::thread::Builder::new()
+            .name("cushion-trace".into())
+            .spawn(move || for_thread.run())?;
+        Ok(TraceWriter {
+            shared,
+            start: Instant::now(),
+        })
     }
 
     /// Records one event; its `time_ns` is set here. Never waits for the file.
@@ -167,7 +206,10 @@ impl Shared {
             }
             let woken = self.wake.wait_timeout(inbox, self.options.flush_interval);
             let (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            let (idle, closed) = (inbox.events.is_empty() && inbox.names.is_empty(), inbox.closed);
+            let (idle, closed) = (
+                inbox.events.is_empty() && inbox.names.is_empty(),
+                inbox.closed,
+            );
             drop(inbox);
             // `finish` drains for itself once it has closed the inbox.
             if closed || (!idle && self.drain(false).is_err()) {
@@ -178,7 +220,11 @@ impl Shared {
 
     fn drain(&self, end: bool) -> io::Result<WriterStats> {
         let mut output = lock(&self.file);
-        let mut batch = Batch { events: std::mem::take(&mut output.spare), names: Vec::new(), lost: 0 };
+        let mut batch = Batch {
+            events: std::mem::take(&mut output.spare),
+            names: Vec::new(),
+            lost: 0,
+        };
         let mut inbox = lock(&self.inbox);
         std::mem::swap(&mut batch.events, &mut inbox.events);
         std::mem::swap(&mut batch.names, &mut inbox.names);
@@ -246,7 +292,9 @@ impl Output {
     }
 
     fn put(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.file.write_all(chunk).inspect_err(|_| (self.full, self.ended) = (true, true))?;
+        self.file
+            .write_all(chunk)
+            .inspect_err(|_| (self.full, self.ended) = (true, true))?;
         self.stats.file_bytes += chunk.len() as u64;
         Ok(())
     }
@@ -289,17 +337,37 @@ mod tests {
     #[test]
     fn a_recording_reads_back() {
         let at = |e: Event, thread| Event { thread, ..e };
-        let alloc = Event { site: 3, device: 1, ..Event::alloc(0x7f00_0000_0000, 1 << 30, 9) };
-        let free = Event { device: 1, ..Event::free(0x7f00_0000_0000) };
+        let alloc = Event {
+            site: 3,
+            device: 1,
+            ..Event::alloc(0x7f00_0000_0000, 1 << 30, 9)
+        };
+        let free = Event {
+            device: 1,
+            ..Event::free(0x7f00_0000_0000)
+        };
         let (trace, stats) = record(
             TraceOptions::default(),
-            &[at(alloc, 1), at(free, 2), at(alloc, 2), Event::alloc(0x7f00_0000_0000, 5, 0), Event::free(0xdead)],
+            &[
+                at(alloc, 1),
+                at(free, 2),
+                at(alloc, 2),
+                Event::alloc(0x7f00_0000_0000, 5, 0),
+                Event::free(0xdead),
+            ],
         );
         assert!(trace.complete);
-        assert_eq!((stats.lost_events, trace.lost_events, trace.unmatched_frees), (0, 0, 1));
+        assert_eq!(
+            (stats.lost_events, trace.lost_events, trace.unmatched_frees),
+            (0, 0, 1)
+        );
         assert_eq!(trace.header["pid"], 7);
         assert_eq!(trace.sites[&3], "main.cu:12");
-        let summary: Vec<_> = trace.events.iter().map(|e| (e.action, e.id, e.size_bytes, e.device, e.stream, e.thread)).collect();
+        let summary: Vec<_> = trace
+            .events
+            .iter()
+            .map(|e| (e.action, e.id, e.size_bytes, e.device, e.stream, e.thread))
+            .collect();
         assert_eq!(
             summary,
             [
@@ -309,20 +377,31 @@ mod tests {
                 (Action::Alloc, 2, 5, 0, 0, 0),
             ]
         );
-        assert!(trace.events.windows(2).all(|w| w[0].time_ns <= w[1].time_ns));
+        assert!(trace
+            .events
+            .windows(2)
+            .all(|w| w[0].time_ns <= w[1].time_ns));
     }
 
     #[test]
     fn an_address_that_comes_again_was_freed() {
-        let (trace, _) = record(TraceOptions::default(), &[Event::alloc(1, 10, 0), Event::alloc(1, 20, 0)]);
+        let (trace, _) = record(
+            TraceOptions::default(),
+            &[Event::alloc(1, 10, 0), Event::alloc(1, 20, 0)],
+        );
         let actions: Vec<_> = trace.events.iter().map(|e| e.action).collect();
         assert_eq!(actions, [Action::Alloc, Action::Free, Action::Alloc]);
     }
 
     #[test]
     fn a_full_file_stays_below_its_bound_and_says_so() {
-        let events: Vec<Event> = (0..50_000u64).map(|i| Event::alloc(i, i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i)).collect();
-        let options = TraceOptions { max_file_bytes: 4096, ..TraceOptions::default() };
+        let events: Vec<Event> = (0..50_000u64)
+            .map(|i| Event::alloc(i, i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i))
+            .collect();
+        let options = TraceOptions {
+            max_file_bytes: 4096,
+            ..TraceOptions::default()
+        };
         let (trace, stats) = record(options, &events);
         assert!(trace.complete && stats.file_bytes <= 4096);
         assert_eq!(trace.events.len() as u64 + trace.lost_events, 50_000);
@@ -332,7 +411,13 @@ mod tests {
     #[test]
     fn a_full_buffer_drops_and_counts() {
         let events: Vec<Event> = (0..100_000u64).map(|i| Event::alloc(i, 512, 0)).collect();
-        let (trace, stats) = record(TraceOptions { buffer_events: 4, ..TraceOptions::default() }, &events);
+        let (trace, stats) = record(
+            TraceOptions {
+                buffer_events: 4,
+                ..TraceOptions::default()
+            },
+            &events,
+        );
         assert_eq!(trace.events.len() as u64 + trace.lost_events, 100_000);
         assert_eq!(stats.written_events, trace.events.len() as u64);
     }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod ledger;
 pub mod pool;
 pub mod trace;
 pub mod units;

@@ -33,7 +33,7 @@ pub struct Range {
 /// The memory below a pool: one device context, or a model of one.
 pub trait Backing {
     /// Takes a new segment of exactly `size_bytes` from the driver. Its bytes are zero and its address is at least
-    /// 512-byte aligned (2 MiB from 2 MiB up). Does not wait for device work.
+    /// 512-byte aligned (2 MiB above 1 MiB). Does not wait for device work.
     fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError>;
 
     /// Gives a whole segment back. By its return all work submitted to the device earlier has ended (the driver waits).
@@ -55,6 +55,10 @@ pub trait Backing {
 
     /// Whether work of this backing's context is ordered by itself: only one stream has ever existed, so later work
     /// runs after earlier work without a fence. Once false it stays false.
+    ///
+    /// The pool asks **under its lock** (the one exception): answer from an atomic, without waiting. Whoever makes the
+    /// second stream turns the answer to false **first**, then fences, then makes the stream: blocks handed out
+    /// without a fence until then may still be in use by the first stream.
     fn sole_stream(&self) -> bool {
         false
     }

@@ -18,11 +18,45 @@
 //! * **FENCED** a block freed in epoch E is handed out again only after a fence that was recorded after E closed, or a
 //!   synchronise, or when the backing's order suffices ([`Backing::sole_stream`]).
 //! * **CLEAN** with scrubbing on, every block handed out is fresh, or scrubbed after its last use and joined.
+//!
+//! # Map
+//! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
+//! `allocate`, `growth`, `ready` an allocation; `free`, `hold` a free; `reclaim` giving memory back; `walk` the
+//! snapshot. Below them `state`, what the lock protects, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
+//! `epochs`, `tickets`, `counters`.
 
+mod allocate;
+mod arena;
 mod backing;
+mod base_index;
+mod bins;
+mod bits;
+mod budget;
+#[cfg(test)]
+mod check;
+mod counters;
+mod epochs;
+mod facade;
+mod free;
+mod growth;
+mod hold;
+mod ready;
+mod reclaim;
+mod request;
+mod segments;
+mod settings;
+mod size;
 mod snapshot;
+mod state;
+mod tickets;
+mod walk;
 
 pub use backing::{Backing, BackingError, Range, ScrubTicket};
+pub use budget::{Budget, OverLimit};
+pub use facade::Pool;
+pub use request::{Block, Found, FreeMode, FreeOutcome, Grant, Origin, Refusal, Request, Usage};
+pub use settings::Settings;
 pub use snapshot::{
     BlockSnapshot, BlockState, Gauge, PoolSnapshot, PoolStats, SegmentKind, SegmentSnapshot,
 };
+pub use state::Mark;

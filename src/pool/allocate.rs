@@ -1,0 +1,169 @@
+//! An allocation: from the cache if it can be, else from a new segment (`growth`).
+
+use std::sync::MutexGuard;
+
+use super::arena::{Entry, Past};
+use super::bins::SCAN_LIMIT;
+use super::facade::Pool;
+use super::ready::Made;
+use super::size::{round_up, GRANULE_BYTES, MIB, SMALL_LIMIT_BYTES};
+use super::state::State;
+use super::{Backing, Grant, Origin, Refusal, Request, SegmentKind, Settings};
+
+/// A request, with what the settings make of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub request: Request,
+    pub kind: SegmentKind,
+    /// Rounded up: what will be allocated.
+    pub size_bytes: u64,
+    /// Only blocks smaller than this may serve it.
+    pub below_bytes: u64,
+}
+
+impl Plan {
+    /// `None`: too large for any device.
+    #[inline]
+    fn of(settings: &Settings, request: Request) -> Option<Plan> {
+        let small = request.size_bytes <= SMALL_LIMIT_BYTES;
+        let granule_bytes = if small {
+            GRANULE_BYTES
+        } else {
+            settings.alignment_bytes
+        };
+        let size_bytes = round_up(request.size_bytes, granule_bytes)?;
+        let oversize = settings
+            .max_split_size_bytes
+            .is_some_and(|limit| size_bytes >= limit);
+        let kind = match (request.isolated, small) {
+            (true, _) => SegmentKind::Isolated,
+            (false, true) => SegmentKind::Small,
+            (false, false) if oversize => SegmentKind::Oversize,
+            (false, false) => SegmentKind::Large,
+        };
+        let below_bytes = match kind {
+            SegmentKind::Oversize => size_bytes + oversize_slack_bytes(size_bytes),
+            _ => u64::MAX,
+        };
+        Some(Plan {
+            request,
+            kind,
+            size_bytes,
+            below_bytes,
+        })
+    }
+}
+
+/// How much larger than the request an oversize block may be, since it is handed out whole.
+fn oversize_slack_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / 16).clamp(2 * MIB, 20 * MIB)
+}
+
+impl Pool {
+    /// Allocates memory. From the cache, this takes one lock and calls the backing only where the block needs a
+    /// barrier or a scrub first; else the pool grows.
+    ///
+    /// # Errors
+    /// See [`Refusal`]. After a refusal the pool is as it was, but for cached memory that was given back.
+    pub fn allocate<B: Backing>(&self, backing: &B, request: Request) -> Result<Grant, Refusal> {
+        let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
+        let mut state = self.lock();
+        if let Some(block) = state.search_cached(&plan, SCAN_LIMIT) {
+            if let Some(past) = state.past_if_ready(block, plan.size_bytes, backing) {
+                state.take(block, plan.size_bytes);
+                debug_assert!(state.epochs.is_fenced(past.epoch) || backing.sole_stream());
+                return Ok(state.hand_out(block, &request, Origin::Hit));
+            }
+        }
+        self.allocate_slowly(state, backing, &plan)
+    }
+
+    /// From the cache after a barrier or scrub, else by growth; again from the start whenever something changed while
+    /// the lock was left.
+    #[cold]
+    fn allocate_slowly<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        plan: &Plan,
+    ) -> Result<Grant, Refusal> {
+        let mut ladder = super::growth::Ladder::new(plan);
+        loop {
+            let found = if ladder.ready_only {
+                state.search_ready(plan, backing)
+            } else {
+                state.search_cached(plan, usize::MAX)
+            };
+            let found = found.or_else(|| ladder.last_resort(&state, plan, backing));
+            if let Some(block) = found {
+                let past = state.take(block, plan.size_bytes);
+                state = match self.make_ready(
+                    state,
+                    backing,
+                    block,
+                    past,
+                    (false, plan.request.capturing),
+                ) {
+                    Made::Ready(mut state) => {
+                        return Ok(state.hand_out(block, &plan.request, Origin::Hit))
+                    }
+                    Made::Unavailable(mut state, past) => {
+                        state.put(block, past);
+                        ladder.ready_only = true;
+                        state
+                    }
+                    Made::Failed(mut state, past, code) => {
+                        state.put(block, past);
+                        return Err(Refusal::Failed(code));
+                    }
+                    Made::Forgotten => return Err(Refusal::Forgotten),
+                };
+                continue;
+            }
+            state = match self.grow(state, backing, plan, &mut ladder) {
+                super::growth::Step::Again(state) => state,
+                super::growth::Step::Done(outcome) => return outcome,
+            };
+        }
+    }
+}
+
+impl State {
+    /// The best cached block, ready or not.
+    #[inline]
+    fn search_cached(&self, plan: &Plan, scan_limit: usize) -> Option<u32> {
+        self.search(
+            plan.kind,
+            plan.size_bytes,
+            plan.below_bytes,
+            scan_limit,
+            |_, past| Some(u32::from(!self.is_behind_barrier(past))),
+        )
+    }
+
+    /// The best cached block that needs no call of the backing.
+    fn search_ready(&self, plan: &Plan, backing: &impl Backing) -> Option<u32> {
+        self.search_ready_in(plan.kind, plan.size_bytes, plan.below_bytes, backing)
+    }
+
+    /// The same, with the kind of segment given.
+    pub fn search_ready_in(
+        &self,
+        kind: SegmentKind,
+        size_bytes: u64,
+        below_bytes: u64,
+        backing: &impl Backing,
+    ) -> Option<u32> {
+        let sole_stream = backing.sole_stream();
+        self.search(
+            kind,
+            size_bytes,
+            below_bytes,
+            usize::MAX,
+            |entry: &Entry, past: Past| {
+                self.is_ready(entry, past, size_bytes, sole_stream)
+                    .then_some(0)
+            },
+        )
+    }
+}

@@ -1,0 +1,156 @@
+//! The checker: the invariants of `mod.rs`, recounted. For tests; call it when no thread is inside the pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::arena::{Use, FLAG_HELD, NONE};
+use super::facade::Pool;
+use super::SegmentKind;
+
+impl Pool {
+    /// Panics with the name of the first invariant that does not hold.
+    pub(crate) fn check(&self) {
+        let state = self.lock();
+        let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
+        let (mut live, mut block_count, mut idle_bytes) = (0, 0, 0);
+        let mut free: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+        let mut unfenced: BTreeMap<u64, u64> = BTreeMap::new();
+        let kinds = [
+            SegmentKind::Small,
+            SegmentKind::Large,
+            SegmentKind::Oversize,
+        ];
+        let place = |kind| kinds.iter().position(|&other| other == kind);
+        let mut above = 0;
+        for index in state.segments.in_order() {
+            let segment = &state.segments[index];
+            assert!(
+                segment.attached && segment.address >= above,
+                "TILE: segments overlap"
+            );
+            above = segment.address + segment.size_bytes;
+            reserved += segment.size_bytes;
+            let (mut at, mut previous, mut address, mut busy) =
+                (segment.first, NONE, segment.address, 0);
+            let mut starts = 0;
+            let mut free_before = false;
+            while at != NONE {
+                let entry = &state.blocks[at];
+                block_count += 1;
+                starts += 1;
+                assert_eq!(entry.segment, index, "TILE: block of another segment");
+                assert_eq!(
+                    (entry.address, entry.previous),
+                    (address, previous),
+                    "TILE: gap"
+                );
+                assert!(
+                    segment.starts.is_set(segment.granule(address)),
+                    "TILE: start not marked"
+                );
+                assert!(entry.size_bytes > 0, "TILE: empty block");
+                match entry.in_use {
+                    Use::Live {
+                        requested_bytes, ..
+                    } => {
+                        busy += 1;
+                        live += 1;
+                        allocated += entry.size_bytes;
+                        requested += requested_bytes;
+                        assert!(requested_bytes <= entry.size_bytes);
+                        let base = state.bases.get(&state.blocks, entry.address);
+                        assert_eq!(base, Some(at), "OURS: live block not in the index");
+                        let is_held = state.holds.contains_key(&entry.address);
+                        assert_eq!(entry.flags & FLAG_HELD != 0, is_held);
+                    }
+                    Use::Free { past, .. } => {
+                        assert!(!free_before, "MERGED: two free neighbours");
+                        if let Some(place) = place(segment.kind) {
+                            free.entry(place).or_default().insert(at);
+                        }
+                        if !state.epochs.is_fenced(past.epoch) {
+                            *unfenced.entry(past.epoch).or_default() += entry.size_bytes;
+                        }
+                        assert!(past.epoch <= state.epochs.current());
+                        assert!(past.ticket <= state.tickets.issued());
+                    }
+                    Use::Held { .. } => {
+                        held += entry.size_bytes;
+                        if state.holds.contains_key(&entry.address) {
+                            busy += 1;
+                        }
+                    }
+                    Use::Hand { .. } => panic!("ONE-PLACE: a block is in no thread's hands"),
+                    Use::Vacant { .. } => panic!("ONE-PLACE: vacant slot in a segment"),
+                }
+                free_before = matches!(entry.in_use, Use::Free { .. });
+                address += entry.size_bytes;
+                (previous, at) = (at, entry.next);
+            }
+            assert_eq!(address, above, "TILE: segment not covered");
+            let marked = (0..(segment.size_bytes >> segment.granule_bits) as usize)
+                .filter(|&granule| segment.starts.is_set(granule))
+                .count();
+            assert_eq!(marked, starts, "TILE: start marked where no block starts");
+            assert_eq!(busy, segment.busy, "WHOLE: busy count");
+            assert_eq!(busy == 0, segment.is_idle(), "WHOLE: idle list");
+            if busy == 0 {
+                idle_bytes += segment.size_bytes;
+            }
+        }
+        for (place, &kind) in kinds.iter().enumerate() {
+            let binned = state.binned(kind);
+            let set: BTreeSet<u32> = binned.iter().copied().collect();
+            assert_eq!(
+                set.len(),
+                binned.len(),
+                "ONE-PLACE: a block is in the bins twice"
+            );
+            assert_eq!(
+                set,
+                free.remove(&place).unwrap_or_default(),
+                "ONE-PLACE: bins"
+            );
+        }
+        let mut idle = state.segments.longest_idle();
+        let mut idle_listed_bytes = 0;
+        while let Some(index) = idle {
+            idle_listed_bytes += state.segments[index].size_bytes;
+            idle = state.segments.idle_after(index);
+        }
+        assert_eq!(idle_listed_bytes, idle_bytes, "WHOLE: idle list");
+        let stats = &state.stats;
+        assert_eq!(stats.requested_bytes.current, requested, "SUMS: requested");
+        assert_eq!(stats.allocated_bytes.current, allocated, "SUMS: allocated");
+        assert_eq!(stats.reserved_bytes.current, reserved, "SUMS: reserved");
+        assert_eq!(stats.allocations.current, live, "SUMS: allocations");
+        assert_eq!(
+            stats.segments.current,
+            state.segments.in_order().count() as u64
+        );
+        assert_eq!(state.bases.len() as u64, live, "OURS: index of bases");
+        assert_eq!(
+            state.blocks.block_count, block_count,
+            "TILE: blocks outside segments"
+        );
+        assert_eq!(state.held_bytes, held, "SUMS: held");
+        assert_eq!(state.segments.idle_bytes, idle_bytes, "SUMS: idle");
+        let unfenced_bytes: u64 = unfenced.values().sum();
+        for (epoch, bytes) in unfenced {
+            assert_eq!(
+                state.epochs.unfenced_bytes_of(epoch),
+                bytes,
+                "SUMS: epoch {epoch}"
+            );
+        }
+        assert_eq!(
+            state.epochs.unfenced_bytes, unfenced_bytes,
+            "SUMS: unfenced"
+        );
+        assert_eq!(
+            stats.active_bytes.current,
+            allocated + unfenced_bytes,
+            "SUMS: active"
+        );
+        assert_eq!(state.in_transit, 0, "ONE-PLACE: a thread is still out");
+    }
+}

@@ -1,0 +1,287 @@
+//! Making a cached block fit for its next user: behind a barrier (FENCED) and clean (CLEAN).
+//!
+//! # What covers what
+//! A scrub starts after all earlier work and is joined by all later work, so it is a barrier as well. A barrier orders
+//! later work behind everything submitted earlier, scrubs included. So one of the two, or a join alone, is enough.
+
+use std::sync::MutexGuard;
+
+use super::arena::{Entry, Past};
+use super::facade::{Outside, Pool};
+use super::state::State;
+use super::tickets::Tickets;
+use super::{Backing, BackingError, Range};
+
+/// What came of making a block ready. The block stays in the caller's hands.
+pub(super) enum Made<'a> {
+    /// It can be handed out.
+    Ready(MutexGuard<'a, State>),
+    /// Not possible now; the block's past as it is after what was done.
+    Unavailable(MutexGuard<'a, State>, Past),
+    /// The driver failed with this code.
+    Failed(MutexGuard<'a, State>, Past, i32),
+    /// The pool was forgotten.
+    Forgotten,
+}
+
+impl Pool {
+    /// Does what a block in the caller's hands needs before it is handed out. `fresh`: the block was never used, so
+    /// that a fill that cannot be made now (poison while capturing) may be left out. `capturing`: no call of the
+    /// backing is allowed.
+    pub(super) fn make_ready<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        block: u32,
+        past: Past,
+        (fresh, capturing): (bool, bool),
+    ) -> Made<'a> {
+        let entry = &state.blocks[block];
+        if state.is_ready(entry, past, entry.size_bytes, backing.sole_stream()) {
+            return Made::Ready(state);
+        }
+        if capturing {
+            return if fresh {
+                Made::Ready(state)
+            } else {
+                Made::Unavailable(state, past)
+            };
+        }
+        let dirty = match self.settings.scrub {
+            Some(byte) => state.dirty_ranges(block).map(|ranges| (ranges, byte)),
+            None => None,
+        };
+        if let Some((ranges, byte)) = dirty {
+            return self.scrub(state, backing, block, past, fresh, (&ranges, byte));
+        }
+        if !state.epochs.is_fenced(past.epoch) && !backing.sole_stream() {
+            let mark = state.mark();
+            return match self.outside(state, || backing.fence()) {
+                Outside::Forgotten(_) => Made::Forgotten,
+                Outside::Back(mut state, answer) => match answer {
+                    Ok(()) => {
+                        state.stats.fences += 1;
+                        state.drained(mark);
+                        Made::Ready(state)
+                    }
+                    Err(error) => refused(state, past, error),
+                },
+            };
+        }
+        self.join(state, backing, past)
+    }
+
+    /// Fills the dirty parts of a block and has all later work wait for that.
+    fn scrub<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        block: u32,
+        past: Past,
+        fresh: bool,
+        (ranges, byte): (&[Range], u8),
+    ) -> Made<'a> {
+        let mark = state.mark();
+        match self.outside(state, || backing.begin_scrub(ranges, byte)) {
+            Outside::Forgotten(_) => Made::Forgotten,
+            Outside::Back(mut state, Ok(ticket)) => {
+                let ticket = state.tickets.begin(ticket, mark.epoch());
+                state.clean(block, ranges);
+                let past = past.joined_with(Past { epoch: 0, ticket });
+                self.join(state, backing, past)
+            }
+            Outside::Back(state, Err(BackingError::Failed(code))) => {
+                Made::Failed(state, past, code)
+            }
+            Outside::Back(state, Err(_)) if fresh => Made::Ready(state),
+            Outside::Back(state, Err(_)) => Made::Unavailable(state, past),
+        }
+    }
+
+    /// Has all later work wait for the scrubs of a block that are still on their way.
+    fn join<'a, B: Backing>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        backing: &B,
+        past: Past,
+    ) -> Made<'a> {
+        if state.tickets.is_joined(past.ticket) {
+            return Made::Ready(state);
+        }
+        let ticket = Tickets::as_backing_counts(past.ticket);
+        match self.outside(state, || backing.join_scrub(ticket)) {
+            Outside::Forgotten(_) => Made::Forgotten,
+            Outside::Back(mut state, Ok(())) => {
+                state.join(past.ticket);
+                Made::Ready(state)
+            }
+            Outside::Back(state, Err(error)) => refused(state, past, error),
+        }
+    }
+
+    /// Starts scrubbing free dirty blocks, up to about `max_bytes`, so that requests find clean ones. The blocks
+    /// freed last come first. Returns the bytes whose scrub was started; 0 when there is nothing to do or it cannot
+    /// be done now. Not to be called while a stream of the context captures.
+    pub fn scrub_ahead<B: Backing>(&self, backing: &B, max_bytes: u64) -> u64 {
+        let Some(byte) = self.settings.scrub else {
+            return 0;
+        };
+        let mut state = self.lock();
+        let mut taken = Vec::new();
+        let mut ranges = Vec::new();
+        let mut bytes = 0;
+        while bytes < max_bytes && ranges.len() < RANGES_AHEAD {
+            let Some(block) = state.next_dirty_hint() else {
+                break;
+            };
+            let Some(dirty) = state.dirty_ranges(block) else {
+                continue;
+            };
+            let size_bytes = state.blocks[block].size_bytes;
+            taken.push((block, state.take(block, size_bytes)));
+            bytes += dirty.iter().map(|range| range.size_bytes).sum::<u64>();
+            ranges.extend(dirty);
+        }
+        if taken.is_empty() {
+            return 0;
+        }
+        let mark = state.mark();
+        let Outside::Back(mut state, answer) =
+            self.outside(state, || backing.begin_scrub(&ranges, byte))
+        else {
+            return 0;
+        };
+        let ticket = answer
+            .ok()
+            .map(|ticket| state.tickets.begin(ticket, mark.epoch()));
+        if ticket.is_some() {
+            state.stats.scrubbed_bytes += bytes;
+        }
+        for (block, mut past) in taken {
+            if let Some(ticket) = ticket {
+                state.clear_dirt(block);
+                past = past.joined_with(Past { epoch: 0, ticket });
+            }
+            state.put(block, past);
+        }
+        if ticket.is_some() {
+            bytes
+        } else {
+            0
+        }
+    }
+}
+
+/// Ranges of one scrub ahead.
+const RANGES_AHEAD: usize = 64;
+
+fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Made<'_> {
+    match error {
+        BackingError::Failed(code) => Made::Failed(state, past, code),
+        BackingError::Unavailable | BackingError::OutOfMemory => Made::Unavailable(state, past),
+    }
+}
+
+impl State {
+    /// Whether later work is behind the last use of such a block.
+    #[inline]
+    pub fn is_behind_barrier(&self, past: Past) -> bool {
+        self.epochs.is_fenced(past.epoch) && self.tickets.is_joined(past.ticket)
+    }
+
+    /// Whether the first `size_bytes` of a free block could be handed out without a call of the backing.
+    #[inline]
+    pub fn is_ready(&self, entry: &Entry, past: Past, size_bytes: u64, sole_stream: bool) -> bool {
+        (sole_stream || self.epochs.is_fenced(past.epoch))
+            && self.tickets.is_joined(past.ticket)
+            && !self.is_dirty(entry, size_bytes)
+    }
+
+    /// The past of a free block that could be handed out without a call of the backing.
+    #[inline]
+    pub fn past_if_ready(
+        &self,
+        block: u32,
+        size_bytes: u64,
+        backing: &impl Backing,
+    ) -> Option<Past> {
+        let entry = &self.blocks[block];
+        let super::arena::Use::Free { past, .. } = entry.in_use else {
+            return None;
+        };
+        let sole_stream = !self.epochs.is_fenced(past.epoch) && backing.sole_stream();
+        self.is_ready(entry, past, size_bytes, sole_stream)
+            .then_some(past)
+    }
+
+    #[inline]
+    fn is_dirty(&self, entry: &Entry, size_bytes: u64) -> bool {
+        let segment = &self.segments[entry.segment];
+        segment.dirt.as_ref().is_some_and(|dirt| {
+            let last = segment.granule(entry.address + size_bytes - 1);
+            dirt.next(segment.granule(entry.address), last + 1, true)
+                .is_some()
+        })
+    }
+
+    /// The parts of a block that are not clean, if there are any.
+    fn dirty_ranges(&self, block: u32) -> Option<Vec<Range>> {
+        let Entry {
+            address,
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        let segment = &self.segments[segment];
+        let dirt = segment.dirt.as_ref()?;
+        let to = segment.granule(address + size_bytes - 1) + 1;
+        let mut from = segment.granule(address);
+        let mut ranges = Vec::new();
+        while let Some(start) = dirt.next(from, to, true) {
+            from = dirt.next(start, to, false).unwrap_or(to);
+            let address = segment.address_of(start);
+            ranges.push(Range {
+                address,
+                size_bytes: segment.address_of(from) - address,
+            });
+        }
+        (!ranges.is_empty()).then_some(ranges)
+    }
+
+    /// `ranges`, all dirt of a block, are clean.
+    fn clean(&mut self, block: u32, ranges: &[Range]) {
+        self.clear_dirt(block);
+        self.stats.scrubbed_bytes += ranges.iter().map(|range| range.size_bytes).sum::<u64>();
+    }
+
+    fn clear_dirt(&mut self, block: u32) {
+        let Entry {
+            address,
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        let segment = &mut self.segments[segment];
+        let (from, to) = (
+            segment.granule(address),
+            segment.granule(address + size_bytes - 1) + 1,
+        );
+        if let Some(dirt) = &mut segment.dirt {
+            dirt.clear_range(from, to);
+        }
+    }
+
+    /// The free block that was hinted at last, if it is one still.
+    fn next_dirty_hint(&mut self) -> Option<u32> {
+        while let Some(block) = self.dirty_hints.pop_back() {
+            let free = self.blocks.get(block).is_some_and(|entry| {
+                matches!(entry.in_use, super::arena::Use::Free { .. })
+                    && self.segments[entry.segment].kind != super::SegmentKind::Isolated
+            });
+            if free {
+                return Some(block);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,264 @@
+//! The segments of a pool: which address lies in which, and which are idle.
+//!
+//! *Idle*: no block of the segment is live, held or in a thread's hands, so the segment can go back to the driver
+//! (invariant WHOLE). Idle segments are in a list, the one idle for longest first.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use super::arena::NONE;
+use super::bits::{Bits, Starts};
+use super::{Range, SegmentKind};
+
+/// One reservation from the backing.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub address: u64,
+    pub size_bytes: u64,
+    pub kind: SegmentKind,
+    /// Its lowest block.
+    pub first: u32,
+    /// Unit of block sizes and addresses, as a power of two.
+    pub granule_bits: u32,
+    /// Blocks that keep it from being released.
+    pub busy: u32,
+    /// In the tables; not while a thread is giving it back (FORGET-FIRST).
+    pub attached: bool,
+    pub starts: Starts,
+    /// Granules that are not clean; only with scrubbing.
+    pub dirt: Option<Bits>,
+    idle: bool,
+    idle_previous: u32,
+    idle_next: u32,
+}
+
+impl Segment {
+    pub fn new(range: Range, kind: SegmentKind, granule_bits: u32, dirt: Option<bool>) -> Self {
+        let granules = (range.size_bytes >> granule_bits) as usize;
+        Segment {
+            address: range.address,
+            size_bytes: range.size_bytes,
+            kind,
+            first: NONE,
+            granule_bits,
+            busy: 0,
+            attached: false,
+            starts: Starts::new(granules),
+            dirt: dirt.map(|dirty| Bits::new(granules, dirty)),
+            idle: false,
+            idle_previous: NONE,
+            idle_next: NONE,
+        }
+    }
+
+    pub fn range(&self) -> Range {
+        Range {
+            address: self.address,
+            size_bytes: self.size_bytes,
+        }
+    }
+
+    /// Which granule an address of the segment lies in.
+    #[inline]
+    pub fn granule(&self, address: u64) -> usize {
+        ((address - self.address) >> self.granule_bits) as usize
+    }
+
+    /// The address at which a granule starts.
+    #[inline]
+    pub fn address_of(&self, granule: usize) -> u64 {
+        self.address + ((granule as u64) << self.granule_bits)
+    }
+
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Segments {
+    slots: Vec<Option<Segment>>,
+    vacant: Vec<u32>,
+    by_address: BTreeMap<u64, u32>,
+    idle_first: u32,
+    idle_last: u32,
+    /// Sum of the idle segments.
+    pub idle_bytes: u64,
+}
+
+impl Segments {
+    pub fn new() -> Self {
+        Segments {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            by_address: BTreeMap::new(),
+            idle_first: NONE,
+            idle_last: NONE,
+            idle_bytes: 0,
+        }
+    }
+
+    /// Adds a segment to the tables.
+    pub fn add(&mut self, segment: Segment) -> u32 {
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[index as usize] = Some(segment);
+        self.attach(index);
+        index
+    }
+
+    /// Puts a segment into the tables (again).
+    pub fn attach(&mut self, index: u32) {
+        self[index].attached = true;
+        let address = self[index].address;
+        let before = self.by_address.insert(address, index);
+        debug_assert!(before.is_none(), "the driver gave the same segment twice");
+    }
+
+    /// Takes a segment out of the tables; it keeps its slot until [`Segments::remove`].
+    pub fn detach(&mut self, index: u32) {
+        self.leave_idle(index);
+        self[index].attached = false;
+        let address = self[index].address;
+        self.by_address.remove(&address);
+    }
+
+    /// Forgets a detached segment.
+    pub fn remove(&mut self, index: u32) {
+        debug_assert!(!self[index].attached);
+        self.slots[index as usize] = None;
+        self.vacant.push(index);
+    }
+
+    /// The segment that holds `address`.
+    pub fn holding(&self, address: u64) -> Option<u32> {
+        let (_, &index) = self.by_address.range(..=address).next_back()?;
+        let segment = &self[index];
+        (address - segment.address < segment.size_bytes).then_some(index)
+    }
+
+    /// The first segment at or above `address`.
+    pub fn at_or_above(&self, address: u64) -> Option<u32> {
+        self.by_address
+            .range(address..)
+            .next()
+            .map(|(_, &index)| index)
+    }
+
+    /// All segments in the tables, in address order.
+    pub fn in_order(&self) -> impl Iterator<Item = u32> + '_ {
+        self.by_address.values().copied()
+    }
+
+    /// The segment that has been idle for longest.
+    #[inline]
+    pub fn longest_idle(&self) -> Option<u32> {
+        Some(self.idle_first).filter(|&index| index != NONE)
+    }
+
+    /// The idle segment after `index`.
+    #[cfg(test)]
+    pub fn idle_after(&self, index: u32) -> Option<u32> {
+        Some(self[index].idle_next).filter(|&index| index != NONE)
+    }
+
+    /// A block of the segment became busy.
+    #[inline]
+    pub fn add_busy(&mut self, index: u32) {
+        self[index].busy += 1;
+        if self[index].idle {
+            self.leave_idle(index);
+        }
+    }
+
+    /// A block of the segment is no longer busy. `release_first`: the segment is of no use to the pool.
+    #[inline]
+    pub fn subtract_busy(&mut self, index: u32, release_first: bool) {
+        self[index].busy -= 1;
+        if self[index].busy == 0 {
+            self.become_idle(index, release_first);
+        }
+    }
+
+    /// Enters the idle list: last, or first if `release_first`.
+    pub fn become_idle(&mut self, index: u32, release_first: bool) {
+        let (previous, next) = if release_first {
+            (NONE, self.idle_first)
+        } else {
+            (self.idle_last, NONE)
+        };
+        let segment = &mut self[index];
+        debug_assert!(!segment.idle && segment.busy == 0);
+        segment.idle = true;
+        segment.idle_previous = previous;
+        segment.idle_next = next;
+        self.idle_bytes += self[index].size_bytes;
+        self.link_idle(previous, next, index, index);
+    }
+
+    fn leave_idle(&mut self, index: u32) {
+        if !self[index].idle {
+            return;
+        }
+        let segment = &mut self[index];
+        segment.idle = false;
+        let (previous, next) = (segment.idle_previous, segment.idle_next);
+        self.idle_bytes -= self[index].size_bytes;
+        self.link_idle(previous, next, next, previous);
+    }
+
+    /// Makes `after` follow `previous` and `before` precede `next`.
+    fn link_idle(&mut self, previous: u32, next: u32, after: u32, before: u32) {
+        if previous == NONE {
+            self.idle_first = after;
+        } else {
+            self[previous].idle_next = after;
+        }
+        if next == NONE {
+            self.idle_last = before;
+        } else {
+            self[next].idle_previous = before;
+        }
+    }
+
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        let maps: usize = self
+            .slots
+            .iter()
+            .flatten()
+            .map(|segment| {
+                segment.starts.host_bytes() + segment.dirt.as_ref().map_or(0, Bits::host_bytes)
+            })
+            .sum();
+        maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.len() * 24
+    }
+}
+
+/// A link that leads to a vacant slot would be a bug of this room; the panic would be caught at the exported function.
+const VACANT: &str = "a segment index outlives its segment";
+
+impl Index<u32> for Segments {
+    type Output = Segment;
+    #[inline]
+    fn index(&self, index: u32) -> &Segment {
+        match &self.slots[index as usize] {
+            Some(segment) => segment,
+            None => unreachable!("{VACANT}"),
+        }
+    }
+}
+
+impl IndexMut<u32> for Segments {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Segment {
+        match &mut self.slots[index as usize] {
+            Some(segment) => segment,
+            None => unreachable!("{VACANT}"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a pool is told once, at its start.
+
+use super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES};
+
+/// How one pool behaves. [`Settings::default`] is the faithful mode without limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Blocks of this size and above are *oversize*: never split, never given to a much smaller request. `None`: no
+    /// block is. At least 1 MiB (smaller values count as 1 MiB, since the small pool always splits).
+    pub max_split_size_bytes: Option<u64>,
+    /// Alignment of blocks above 1 MiB, and so the granule of their sizes: a power of two from 512 B to 2 MiB (other
+    /// values are rounded up and clamped). 2 MiB is what the driver does; 64 KiB is what RDMA and dma-buf users need
+    /// (hazard 20). Smaller blocks are always aligned to 512 B.
+    pub alignment_bytes: u64,
+    /// Byte that a block is filled with before it is handed out. `Some(0)`: as the driver does, where fresh segments
+    /// are clean already (hazard 19). Any other value poisons, fresh memory too, to find programs that count on
+    /// zeros. `None`: blocks keep what their last user wrote.
+    pub scrub: Option<u8>,
+    /// Before a new segment takes `reserved` past this many percent above the highest `allocated` so far, whole free
+    /// segments go back to the driver, the one idle for longest first. 0 keeps the pool tightest; each release waits
+    /// for the device.
+    pub growth_slack_percent: u32,
+    /// Before a new segment takes the device past this share of its limit, whole free segments go back to the driver.
+    /// `None`: only the limit itself counts. Without a limit it has no effect.
+    pub gc_threshold_percent: Option<u32>,
+    /// Size of the segments that serve requests up to 1 MiB.
+    pub small_segment_bytes: u64,
+    /// Least size of the segments that serve requests above 1 MiB, where nothing is scarce.
+    pub large_segment_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            max_split_size_bytes: None,
+            alignment_bytes: 2 * MIB,
+            scrub: Some(0),
+            growth_slack_percent: 5,
+            gc_threshold_percent: None,
+            small_segment_bytes: 2 * MIB,
+            large_segment_bytes: 20 * MIB,
+        }
+    }
+}
+
+impl Settings {
+    /// The same with every value in its range, so that no other code has to doubt one.
+    pub(super) fn in_range(mut self) -> Self {
+        self.max_split_size_bytes = self.max_split_size_bytes.map(|bytes| bytes.max(MIB));
+        self.alignment_bytes = self
+            .alignment_bytes
+            .clamp(GRANULE_BYTES, SEGMENT_GRANULE_BYTES)
+            .next_power_of_two();
+        let whole = |bytes: u64, least: u64| {
+            bytes
+                .clamp(least, 1 << 40)
+                .next_multiple_of(SEGMENT_GRANULE_BYTES)
+        };
+        self.small_segment_bytes = whole(self.small_segment_bytes, 2 * MIB);
+        self.large_segment_bytes = whole(self.large_segment_bytes, 2 * MIB);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_range_are_clamped() {
+        let odd = Settings {
+            max_split_size_bytes: Some(1),
+            alignment_bytes: 3000,
+            small_segment_bytes: 0,
+            large_segment_bytes: u64::MAX,
+            ..Settings::default()
+        }
+        .in_range();
+        assert_eq!(odd.max_split_size_bytes, Some(MIB));
+        assert_eq!(odd.alignment_bytes, 4096);
+        assert_eq!(odd.small_segment_bytes, 2 * MIB);
+        assert_eq!(odd.large_segment_bytes, 1 << 40);
+        let huge = Settings {
+            alignment_bytes: u64::MAX,
+            ..odd
+        }
+        .in_range();
+        assert_eq!(huge.alignment_bytes, 2 * MIB);
+    }
+}

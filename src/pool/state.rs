@@ -1,0 +1,491 @@
+//! What the pool's lock protects, and the moves of a block between the places it can be in (invariant ONE-PLACE).
+//!
+//! Nothing here calls the backing. Every function leaves TILE, MERGED, SUMS and WHOLE true, with blocks that are in a
+//! thread's hands counted as neither free nor live.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
+use super::base_index::BaseIndex;
+use super::bins::Bins;
+use super::epochs::Epochs;
+use super::segments::{Segment, Segments};
+use super::tickets::Tickets;
+use super::{Block, Grant, Origin, PoolStats, Range, Request, SegmentKind};
+
+/// An exported block: how often, and where it is.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub count: u32,
+    pub block: u32,
+}
+
+/// A moment in the order of frees and scrubs, from [`super::Pool::mark`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    epoch: u64,
+    ticket: u64,
+    generation: u64,
+}
+
+impl Mark {
+    /// The epoch that closed at that moment.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub blocks: Arena,
+    pub segments: Segments,
+    pub bases: BaseIndex,
+    pub epochs: Epochs,
+    pub tickets: Tickets,
+    pub holds: BTreeMap<u64, Hold>,
+    pub stats: PoolStats,
+    /// Bytes in blocks that are held.
+    pub held_bytes: u64,
+    /// Latest sequence number given.
+    pub sequence: u64,
+    /// How often the context was forgotten: what a thread took out before is void after.
+    pub generation: u64,
+    /// Threads that left the lock with blocks, segments or charges in their hands.
+    pub in_transit: u32,
+    /// Threads that wait for one of those.
+    pub waiting: u32,
+    /// Blocks that became free lately and may be dirty, newest last: hints for scrubbing ahead. An entry can be stale.
+    pub dirty_hints: VecDeque<u32>,
+    bins: [Bins; 3],
+}
+
+/// The bins of a kind of segment; isolated segments are in none.
+fn bins_of(kind: SegmentKind) -> Option<usize> {
+    match kind {
+        SegmentKind::Small => Some(0),
+        SegmentKind::Large => Some(1),
+        SegmentKind::Oversize => Some(2),
+        SegmentKind::Isolated => None,
+    }
+}
+
+/// Blocks remembered as hints for scrubbing ahead.
+const DIRTY_HINTS: usize = 256;
+
+impl State {
+    pub fn new() -> Self {
+        State {
+            blocks: Arena::new(),
+            segments: Segments::new(),
+            bases: BaseIndex::new(),
+            epochs: Epochs::new(),
+            tickets: Tickets::new(),
+            holds: BTreeMap::new(),
+            stats: PoolStats::default(),
+            held_bytes: 0,
+            sequence: 0,
+            generation: 0,
+            in_transit: 0,
+            waiting: 0,
+            dirty_hints: VecDeque::new(),
+            bins: [Bins::new(), Bins::new(), Bins::new()],
+        }
+    }
+
+    /// Adds a fresh segment; its only block is in the caller's hands.
+    pub fn add_segment(&mut self, segment: Segment) -> u32 {
+        let Range {
+            address,
+            size_bytes,
+        } = segment.range();
+        let index = self.segments.add(segment);
+        let block = self.blocks.add(Entry {
+            address,
+            size_bytes,
+            in_use: Use::Hand { past: Past::FRESH },
+            segment: index,
+            previous: NONE,
+            next: NONE,
+            flags: 0,
+        });
+        let segment = &mut self.segments[index];
+        segment.first = block;
+        segment.starts.set(0);
+        segment.busy = 1;
+        self.stats.reserved_bytes.rise(size_bytes);
+        self.stats.segments.rise(1);
+        self.stats.reserve_calls += 1;
+        block
+    }
+
+    /// Takes an idle segment out of every table, so that it can be given back (FORGET-FIRST). Undone by
+    /// [`State::reattach_segment`], made final by [`State::remove_segment`].
+    pub fn detach_segment(&mut self, index: u32) -> Range {
+        debug_assert_eq!(self.segments[index].busy, 0);
+        self.segments.detach(index);
+        let mut block = self.segments[index].first;
+        while block != NONE {
+            if matches!(self.blocks[block].in_use, Use::Free { .. }) {
+                self.unlist(block);
+            }
+            block = self.blocks[block].next;
+        }
+        let range = self.segments[index].range();
+        self.stats.reserved_bytes.fall(range.size_bytes);
+        self.stats.segments.fall(1);
+        self.settle_active();
+        range
+    }
+
+    /// The driver did not take a detached segment back: it is idle again.
+    pub fn reattach_segment(&mut self, index: u32) {
+        self.segments.attach(index);
+        let size_bytes = self.segments[index].size_bytes;
+        // Not a rise: the peak is unaffected, and no memory was taken.
+        self.stats.reserved_bytes.current += size_bytes;
+        self.stats.segments.current += 1;
+        let mut block = self.segments[index].first;
+        while block != NONE {
+            if let Use::Hand { past } = self.blocks[block].in_use {
+                self.list(block, past);
+            }
+            block = self.blocks[block].next;
+        }
+        self.segments.become_idle(index, false);
+        self.settle_active();
+    }
+
+    /// The driver has a detached segment back.
+    pub fn remove_segment(&mut self, index: u32) {
+        let mut block = self.segments[index].first;
+        while block != NONE {
+            let Entry {
+                size_bytes,
+                in_use,
+                next,
+                ..
+            } = self.blocks[block];
+            if matches!(in_use, Use::Held { .. }) {
+                self.held_bytes -= size_bytes;
+            }
+            self.blocks.remove(block);
+            block = next;
+        }
+        self.segments.remove(index);
+    }
+
+    /// Puts a block of an attached segment into the free lists.
+    fn list(&mut self, block: u32, past: Past) {
+        let Entry {
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        match bins_of(self.segments[segment].kind) {
+            Some(bins) => self.bins[bins].insert(&mut self.blocks, block, past),
+            None => {
+                let (bin_previous, bin_next) = (NONE, NONE);
+                self.blocks[block].in_use = Use::Free {
+                    past,
+                    bin_previous,
+                    bin_next,
+                };
+            }
+        }
+        self.epochs.add(past.epoch, size_bytes);
+    }
+
+    /// Takes a block out of the free lists; its neighbours and the segment's `busy` are untouched.
+    fn unlist(&mut self, block: u32) -> Past {
+        let Entry {
+            size_bytes,
+            segment,
+            in_use,
+            ..
+        } = self.blocks[block];
+        let past = match bins_of(self.segments[segment].kind) {
+            Some(bins) => self.bins[bins].remove(&mut self.blocks, block),
+            None => {
+                let Use::Free { past, .. } = in_use else {
+                    return Past::FRESH;
+                };
+                self.blocks[block].in_use = Use::Hand { past };
+                past
+            }
+        };
+        self.epochs.subtract(past.epoch, size_bytes);
+        past
+    }
+
+    /// The best free block of a kind of segment; see [`Bins::search`].
+    #[inline]
+    pub fn search(
+        &self,
+        kind: SegmentKind,
+        size_bytes: u64,
+        below_bytes: u64,
+        scan_limit: usize,
+        rank: impl Fn(&Entry, Past) -> Option<u32>,
+    ) -> Option<u32> {
+        let bins = &self.bins[bins_of(kind)?];
+        bins.search(&self.blocks, size_bytes, below_bytes, scan_limit, rank)
+    }
+
+    /// Takes `size_bytes` from the start of a free block; what is left over is free again.
+    pub fn take(&mut self, block: u32, size_bytes: u64) -> Past {
+        let past = self.unlist(block);
+        self.segments.add_busy(self.blocks[block].segment);
+        self.split(block, size_bytes, past);
+        past
+    }
+
+    /// Cuts a block in the caller's hands down to `size_bytes`, rounded up to the segment's granule. Blocks of
+    /// oversize and isolated segments are never cut.
+    pub fn split(&mut self, block: u32, size_bytes: u64, past: Past) {
+        let Entry {
+            address,
+            size_bytes: whole_bytes,
+            segment,
+            next,
+            ..
+        } = self.blocks[block];
+        let (kind, granule_bits) = (
+            self.segments[segment].kind,
+            self.segments[segment].granule_bits,
+        );
+        let size_bytes = size_bytes.next_multiple_of(1 << granule_bits);
+        if whole_bytes <= size_bytes || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
+            return;
+        }
+        let rest = self.blocks.add(Entry {
+            address: address + size_bytes,
+            size_bytes: whole_bytes - size_bytes,
+            in_use: Use::Hand { past },
+            segment,
+            previous: block,
+            next,
+            flags: 0,
+        });
+        if next != NONE {
+            self.blocks[next].previous = rest;
+        }
+        let entry = &mut self.blocks[block];
+        entry.next = rest;
+        entry.size_bytes = size_bytes;
+        let segment = &mut self.segments[segment];
+        let granule = segment.granule(address + size_bytes);
+        segment.starts.set(granule);
+        self.list(rest, past);
+    }
+
+    /// Puts a block that is in the caller's hands into the free lists, joined with its free neighbours.
+    pub fn put(&mut self, mut block: u32, mut past: Past) {
+        let Entry {
+            previous,
+            next,
+            segment,
+            ..
+        } = self.blocks[block];
+        if next != NONE && matches!(self.blocks[next].in_use, Use::Free { .. }) {
+            past = past.joined_with(self.unlist(next));
+            self.absorb_next(block);
+        }
+        if previous != NONE && matches!(self.blocks[previous].in_use, Use::Free { .. }) {
+            past = past.joined_with(self.unlist(previous));
+            self.absorb_next(previous);
+            block = previous;
+        }
+        self.list(block, past);
+        if self.segments[segment].dirt.is_some() {
+            if self.dirty_hints.len() == DIRTY_HINTS {
+                self.dirty_hints.pop_front();
+            }
+            self.dirty_hints.push_back(block);
+        }
+        let isolated = self.segments[segment].kind == SegmentKind::Isolated;
+        self.segments.subtract_busy(segment, isolated);
+        self.settle_active();
+    }
+
+    /// Joins a block with the one above it, which ceases to be.
+    fn absorb_next(&mut self, block: u32) {
+        let absorbed = self.blocks[block].next;
+        let Entry {
+            address,
+            size_bytes,
+            next,
+            segment,
+            ..
+        } = self.blocks[absorbed];
+        let segment = &mut self.segments[segment];
+        let granule = segment.granule(address);
+        segment.starts.clear(granule);
+        self.blocks.remove(absorbed);
+        self.blocks[block].size_bytes += size_bytes;
+        self.blocks[block].next = next;
+        if next != NONE {
+            self.blocks[next].previous = block;
+        }
+    }
+
+    /// Makes a block that is in the caller's hands live.
+    #[inline]
+    pub fn hand_out(&mut self, block: u32, request: &Request, origin: Origin) -> Grant {
+        self.sequence += 1;
+        let entry = &mut self.blocks[block];
+        entry.in_use = Use::Live {
+            requested_bytes: request.size_bytes,
+            tag: request.tag,
+            sequence: self.sequence,
+        };
+        entry.flags = 0;
+        let Entry {
+            address,
+            size_bytes,
+            ..
+        } = *entry;
+        self.bases.insert(address, block);
+        self.stats.requested_bytes.rise(request.size_bytes);
+        self.stats.allocated_bytes.rise(size_bytes);
+        self.stats.allocations.rise(1);
+        match origin {
+            Origin::Hit => self.stats.hits += 1,
+            Origin::Grown => self.stats.misses += 1,
+        }
+        self.settle_active();
+        Grant {
+            address,
+            allocated_bytes: size_bytes,
+            sequence: self.sequence,
+            origin,
+        }
+    }
+
+    /// A block that was live and is in the caller's hands is so no longer: figures and dirt follow. It joins the
+    /// current epoch.
+    #[inline]
+    pub fn account_free(&mut self, block: u32, requested_bytes: u64) {
+        let Entry {
+            address,
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        self.stats.requested_bytes.fall(requested_bytes);
+        self.stats.allocated_bytes.fall(size_bytes);
+        self.stats.allocations.fall(1);
+        let segment = &mut self.segments[segment];
+        let (from, to) = (
+            segment.granule(address),
+            segment.granule(address + size_bytes - 1) + 1,
+        );
+        if let Some(dirt) = &mut segment.dirt {
+            dirt.set_range(from, to);
+        }
+    }
+
+    /// Keeps a block that is in the caller's hands out of use. With `for_ever` it no longer keeps its segment from
+    /// being released; else until [`State::end_hold`].
+    pub fn hold_back(&mut self, block: u32, past: Past, for_ever: bool) {
+        let Entry {
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        self.blocks[block].in_use = Use::Held { past };
+        self.held_bytes += size_bytes;
+        if for_ever {
+            self.segments.subtract_busy(segment, true);
+        }
+        self.settle_active();
+    }
+
+    /// The last hold of a freed block is gone. It may have been in use until now, so it joins the current epoch.
+    pub fn end_hold(&mut self, block: u32) {
+        let Use::Held { past } = self.blocks[block].in_use else {
+            return;
+        };
+        let past = Past {
+            epoch: self.epochs.current(),
+            ..past
+        };
+        self.blocks[block].in_use = Use::Hand { past };
+        self.held_bytes -= self.blocks[block].size_bytes;
+        let flags = self.blocks[block].flags;
+        self.blocks[block].flags = flags & !FLAG_HELD;
+        if flags & FLAG_RETIRE != 0 {
+            self.hold_back(block, past, true);
+        } else {
+            self.put(block, past);
+        }
+    }
+
+    /// Whether the block is all of its segment.
+    #[inline]
+    pub fn is_whole(&self, block: u32) -> bool {
+        let entry = &self.blocks[block];
+        entry.previous == NONE && entry.next == NONE
+    }
+
+    /// A live block, by value.
+    #[inline]
+    pub fn live_block(&self, block: u32) -> Option<Block> {
+        let entry = &self.blocks[block];
+        let Use::Live {
+            requested_bytes,
+            tag,
+            sequence,
+        } = entry.in_use
+        else {
+            return None;
+        };
+        Some(Block {
+            base: entry.address,
+            requested_bytes,
+            allocated_bytes: entry.size_bytes,
+            sequence,
+            tag,
+            whole_segment: self.is_whole(block),
+            segment: self.segments[entry.segment].range(),
+        })
+    }
+
+    /// Closes the current epoch: a wait or barrier that begins after this covers everything freed up to now.
+    pub fn mark(&mut self) -> Mark {
+        Mark {
+            epoch: self.epochs.close(),
+            ticket: self.tickets.issued(),
+            generation: self.generation,
+        }
+    }
+
+    /// A wait or barrier that began after `mark` was taken is in place.
+    pub fn drained(&mut self, mark: Mark) {
+        if mark.generation != self.generation {
+            return;
+        }
+        self.epochs.fence(mark.epoch);
+        self.join(mark.ticket);
+        self.settle_active();
+    }
+
+    /// Scrub `ticket` is joined.
+    pub fn join(&mut self, ticket: u64) {
+        if let Some(epoch) = self.tickets.join(ticket) {
+            self.epochs.fence(epoch);
+            self.settle_active();
+        }
+    }
+
+    /// Brings the figure of active bytes up to date.
+    #[inline]
+    pub fn settle_active(&mut self) {
+        let active_bytes = self.stats.allocated_bytes.current + self.epochs.unfenced_bytes;
+        self.stats.active_bytes.move_to(active_bytes);
+    }
+
+    #[cfg(test)]
+    pub fn binned(&self, kind: SegmentKind) -> Vec<u32> {
+        bins_of(kind).map_or(Vec::new(), |bins| self.bins[bins].all(&self.blocks))
+    }
+}

@@ -1,0 +1,140 @@
+//! The snapshot, taken in slices so that no allocation waits long.
+
+use super::arena::{Entry, Use, NONE};
+use super::facade::Pool;
+use super::state::State;
+use super::{BlockSnapshot, BlockState, PoolSnapshot, SegmentSnapshot};
+
+/// Blocks looked at under one hold of the lock.
+const SLICE_BLOCKS: usize = 1000;
+
+/// Where the walk goes on.
+struct Cursor {
+    /// First address not yet seen.
+    address: u64,
+    /// The block that starts there, if nothing has changed since.
+    block: u32,
+}
+
+impl Pool {
+    /// The pool as it is now. Taken in slices of about a thousand blocks: figures and map can differ by what happened
+    /// meanwhile, and a segment that changed meanwhile can show a block as it was before.
+    pub fn snapshot(&self) -> PoolSnapshot {
+        let mut snapshot = PoolSnapshot {
+            stats: self.stats(),
+            ..PoolSnapshot::default()
+        };
+        let mut cursor = Cursor {
+            address: 0,
+            block: NONE,
+        };
+        loop {
+            let more = self.lock().walk_slice(&mut cursor, &mut snapshot.segments);
+            if !more {
+                break;
+            }
+        }
+        let free = |state| matches!(state, BlockState::Free | BlockState::FreeUnfenced);
+        snapshot.largest_free_bytes = snapshot
+            .segments
+            .iter()
+            .filter(|segment| segment.kind != super::SegmentKind::Isolated)
+            .flat_map(|segment| &segment.blocks)
+            .filter(|block| free(block.state))
+            .map(|block| block.size_bytes)
+            .max()
+            .unwrap_or(0);
+        snapshot
+    }
+}
+
+impl State {
+    /// Adds the next slice to `segments`. `false` at the end.
+    fn walk_slice(&self, cursor: &mut Cursor, segments: &mut Vec<SegmentSnapshot>) -> bool {
+        let mut left = SLICE_BLOCKS;
+        while let Some(index) = self
+            .segments
+            .holding(cursor.address)
+            .or_else(|| self.segments.at_or_above(cursor.address))
+        {
+            let segment = &self.segments[index];
+            if segments
+                .last()
+                .is_none_or(|last| last.address != segment.address)
+            {
+                let blocks = Vec::new();
+                let (address, size_bytes, kind) =
+                    (segment.address, segment.size_bytes, segment.kind);
+                segments.push(SegmentSnapshot {
+                    address,
+                    size_bytes,
+                    kind,
+                    blocks,
+                });
+            }
+            let mut at = self.resume(cursor, index);
+            while at != NONE && left > 0 {
+                let entry = &self.blocks[at];
+                // A block that grew downwards since the last slice is in the map already, in part.
+                if entry.address >= cursor.address || cursor.address <= segment.address {
+                    if let Some(last) = segments.last_mut() {
+                        last.blocks
+                            .push(self.block_snapshot(entry, segment.address));
+                    }
+                }
+                cursor.address = entry.address + entry.size_bytes;
+                at = entry.next;
+                left -= 1;
+            }
+            cursor.block = at;
+            if at != NONE {
+                return true;
+            }
+            cursor.address = segment.address + segment.size_bytes;
+            if left == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The block to go on with in a segment: the one the cursor remembers if it is still there, else found by walking.
+    fn resume(&self, cursor: &Cursor, segment: u32) -> u32 {
+        let remembered = self.blocks.get(cursor.block);
+        if remembered
+            .is_some_and(|entry| entry.segment == segment && entry.address == cursor.address)
+        {
+            return cursor.block;
+        }
+        let mut at = self.segments[segment].first;
+        while at != NONE {
+            let entry = &self.blocks[at];
+            if entry.address + entry.size_bytes > cursor.address {
+                break;
+            }
+            at = entry.next;
+        }
+        at
+    }
+
+    fn block_snapshot(&self, entry: &Entry, segment_address: u64) -> BlockSnapshot {
+        let (state, requested_bytes, tag) = match entry.in_use {
+            Use::Live {
+                requested_bytes,
+                tag,
+                ..
+            } => (BlockState::Allocated, requested_bytes, tag),
+            Use::Free { past, .. } if self.is_behind_barrier(past) => (BlockState::Free, 0, 0),
+            // A block in a thread's hands is about to be live, or to be free.
+            Use::Free { .. } | Use::Hand { .. } => (BlockState::FreeUnfenced, 0, 0),
+            Use::Held { .. } | Use::Vacant { .. } => (BlockState::Held, 0, 0),
+        };
+        BlockSnapshot {
+            offset_bytes: entry.address - segment_address,
+            size_bytes: entry.size_bytes,
+            requested_bytes,
+            state,
+            tag,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Backings made of arithmetic, for tests of the pool.
+#![allow(dead_code)] // Each test file uses a part of it.
+
+pub mod arithmetic;
+pub mod trace;

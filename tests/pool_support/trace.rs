@@ -1,0 +1,136 @@
+//! Reads recorded allocation traces and runs them through a pool.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+use cushion::pool::{Budget, FreeMode, FreeOutcome, Pool, Request, Settings};
+use flate2::read::GzDecoder;
+
+use super::arithmetic::Arithmetic;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Event {
+    Allocate { id: u32, size_bytes: u64 },
+    Free { id: u32 },
+}
+
+pub struct Trace {
+    pub events: Vec<Event>,
+    /// As recorded: what PyTorch's own allocator reserved at most, and how many segments that took.
+    pub torch_peak_bytes: u64,
+    pub torch_calls: u64,
+}
+
+/// The folder of traces: `CUSHION_TRACES`, else what lies in the repository.
+pub fn path_of(name: &str) -> Option<PathBuf> {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let folders = std::env::var_os("CUSHION_TRACES")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain([own]);
+    folders
+        .map(|folder| folder.join(format!("{name}.trace.gz")))
+        .find(|path| path.is_file())
+}
+
+fn figure(header: &str, name: &str) -> u64 {
+    let after = header
+        .split(&format!("\"{name}\": "))
+        .nth(1)
+        .expect("figure in the header");
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number in the header")
+}
+
+pub fn read(name: &str) -> Option<Trace> {
+    let file = std::fs::File::open(path_of(name)?).expect("trace can be opened");
+    let mut lines = BufReader::new(GzDecoder::new(file))
+        .lines()
+        .map(|line| line.unwrap());
+    let header = lines.next().expect("trace has a header");
+    let events = lines
+        .map(|line| {
+            let mut words = line.split(' ');
+            let kind = words.next().unwrap();
+            let id = words.next().unwrap().parse().unwrap();
+            match kind {
+                "a" => Event::Allocate {
+                    id,
+                    size_bytes: words.next().unwrap().parse().unwrap(),
+                },
+                "f" => Event::Free { id },
+                other => panic!("unknown event {other}"),
+            }
+        })
+        .collect();
+    Some(Trace {
+        events,
+        torch_peak_bytes: figure(&header, "peak_reserved"),
+        torch_calls: figure(&header, "segments"),
+    })
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    pub peak_live_bytes: u64,
+    pub peak_reserved_bytes: u64,
+    pub reserve_calls: u64,
+    pub release_calls: u64,
+    pub nanoseconds_per_event: f64,
+}
+
+impl Outcome {
+    pub fn utilisation_percent(&self) -> f64 {
+        100.0 * self.peak_live_bytes as f64 / self.peak_reserved_bytes as f64
+    }
+
+    pub fn driver_calls(&self) -> u64 {
+        self.reserve_calls + self.release_calls
+    }
+}
+
+/// Runs a trace through an empty pool, in one stream.
+pub fn replay(trace: &Trace, settings: Settings) -> Outcome {
+    let backing = Arithmetic::one_stream(1 << 40);
+    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    let mut addresses = HashMap::new();
+    let (mut live, mut peak_live_bytes) = (0, 0);
+    let start = std::time::Instant::now();
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { id, size_bytes } => {
+                let request = Request {
+                    size_bytes,
+                    tag: 0,
+                    capturing: false,
+                    isolated: false,
+                };
+                let grant = pool
+                    .allocate(&backing, request)
+                    .expect("a terabyte is enough");
+                addresses.insert(id, grant.address);
+                live += size_bytes;
+                peak_live_bytes = peak_live_bytes.max(live);
+            }
+            Event::Free { id } => {
+                let address = addresses.remove(&id).expect("freed once");
+                match pool.free(&backing, address, FreeMode::default()) {
+                    FreeOutcome::Freed {
+                        requested_bytes, ..
+                    } => live -= requested_bytes,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    Outcome {
+        peak_live_bytes,
+        peak_reserved_bytes: backing.peak_bytes.load(SeqCst),
+        reserve_calls: backing.reserve_calls.load(SeqCst),
+        release_calls: backing.release_calls.load(SeqCst),
+        nanoseconds_per_event: start.elapsed().as_nanos() as f64 / trace.events.len() as f64,
+    }
+}

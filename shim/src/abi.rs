@@ -18,3 +18,5 @@ pub const INVALID_VALUE: Status = CUresult::CUDA_ERROR_INVALID_VALUE as Status;
 pub const OUT_OF_MEMORY: Status = CUresult::CUDA_ERROR_OUT_OF_MEMORY as Status;
 /// `CUDA_ERROR_NOT_FOUND`.
 pub const NOT_FOUND: Status = CUresult::CUDA_ERROR_NOT_FOUND as Status;
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+pub const PER_THREAD_FLAG: std::ffi::c_ulonglong = 2;

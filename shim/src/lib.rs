@@ -3,4 +3,7 @@
 mod abi;
 mod entry;
 mod exports;
+mod process;
+mod real;
+mod route;
 mod table;

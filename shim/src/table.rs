@@ -1,20 +1,27 @@
 //! THE table: every symbol that the shim stands in for, once.
 //!
 //! From it come the exported functions, the address map that answers `dlsym` and `cuGetProcAddress`, the coverage
-//! section of the report and the export gate (`scripts/check-exports`). A row is
+//! section of the report and the export gate (`scripts/check-exports`). It has three sections:
 //!
-//! ```text
-//! KIND symbol(argument: type, ...) = handler;
-//! ```
+//! * [`HOOKS`], the driver's functions. A row is
 //!
-//! where the handler is `unsafe fn(real, argument, ...) -> Status` in `exports/`, and `real` is the driver's own function
-//! of that very symbol. The exported function checks that the shim is awake in this process and thread and that nothing
-//! unwinds; else the call goes straight to the driver.
+//!   ```text
+//!   KIND symbol(argument: type, ...) = handler;
+//!   ```
+//!
+//!   where the handler is `unsafe fn(real, argument, ...) -> Status` in `exports/`, and `real` is the driver's own
+//!   function of that very symbol. The exported function checks that the shim is awake in this process and thread and
+//!   that nothing unwinds; else the call goes straight to the driver.
+//! * [`RUNTIME`], functions of the shared CUDA runtime. A row is a name; the exported function goes on to the runtime
+//!   that its caller would have reached without us (`route/runtime.rs`).
+//! * [`LIBC`], functions of the C library. A row is a name; each is written by hand (`route/dlsym.rs`,
+//!   `process/exit.rs`). `dlopen` is not among them: who calls it decides where it searches.
 
 use crate::abi::*;
 use crate::entry;
 use crate::exports::*;
-use std::ffi::c_void;
+use crate::route::proc_address;
+use std::ffi::{c_char, c_int, c_ulonglong, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// What a hook is for.
@@ -26,12 +33,14 @@ pub enum Kind {
     Count,
     /// Learns something that the pool needs (streams, captures, waits, errors); the driver does the work.
     Watch,
+    /// Hands out addresses of functions: works in every state of the process, and does not wake the shim.
+    Route,
 }
 
 /// One hooked driver symbol.
 pub struct Hook {
     /// Exact exported name, suffixes included.
-    pub symbol: &'static str,
+    pub symbol: &'static CStr,
     /// What it is for.
     pub kind: Kind,
     /// The shim's function of that name.
@@ -57,6 +66,22 @@ impl Hook {
             Ordering::Acquire,
         );
     }
+
+    /// The shim's function of that name, as the process is handed it; counted.
+    pub fn hand_out(&self) -> *mut c_void {
+        self.resolved_count.fetch_add(1, Ordering::Relaxed);
+        self.ours as *mut c_void
+    }
+}
+
+/// A name as a C string, at compile time.
+macro_rules! c_name {
+    ($symbol:ident) => {
+        match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        }
+    };
 }
 
 macro_rules! hooks {
@@ -67,10 +92,13 @@ macro_rules! hooks {
         #[repr(usize)]
         pub enum Id { $($symbol),* }
 
+        /// Name of each row, for the compiler's use.
+        const SYMBOLS: [&str; [$(stringify!($symbol)),*].len()] = [$(stringify!($symbol)),*];
+
         /// Every hooked driver symbol.
         pub static HOOKS: [Hook; [$(stringify!($symbol)),*].len()] = [$(
             Hook {
-                symbol: stringify!($symbol),
+                symbol: c_name!($symbol),
                 kind: Kind::$kind,
                 // SAFETY: only the type is erased; whoever calls through it owes the row's signature.
                 ours: unsafe { std::mem::transmute::<unsafe extern "C" fn($($type),*) -> Status, unsafe extern "C" fn()>($symbol) },
@@ -90,13 +118,65 @@ macro_rules! hooks {
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
                 // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
-                entry::enter(|| unsafe { $handler(real, $($argument),*) }, || unsafe { real($($argument),*) })
+                entry::enter(Kind::$kind, || unsafe { $handler(real, $($argument),*) }, || unsafe { real($($argument),*) })
             }
         )*
     };
 }
 
 hooks! {
+    Route cuGetProcAddress(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong) = proc_address::first;
+    Route cuGetProcAddress_v2(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
+    Route cuGetProcAddress_v2_ptsz(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
     Effect cuMemAlloc_v2(address: *mut CUdeviceptr, size_bytes: usize) = memory::alloc;
     Effect cuMemFree_v2(address: CUdeviceptr) = memory::free;
+}
+
+/// Slots of the index by name: a power of two, several times the number of rows.
+const SLOTS: usize = 1024;
+
+/// Row plus one of each hooked driver symbol, at the place of its hash or after; built by the compiler.
+static INDEX: [u16; SLOTS] = {
+    let mut index = [0; SLOTS];
+    let mut row = 0;
+    while row < SYMBOLS.len() {
+        let mut slot = hash(SYMBOLS[row].as_bytes());
+        while index[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        index[slot] = row as u16 + 1;
+        row += 1;
+    }
+    index
+};
+
+/// FNV-1a, reduced to a slot.
+const fn hash(name: &[u8]) -> usize {
+    let mut hash = 0x811c_9dc5_u32;
+    let mut at = 0;
+    while at < name.len() {
+        hash = (hash ^ name[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    (hash ^ hash >> 15) as usize % SLOTS
+}
+
+/// The row of exactly this driver symbol.
+pub fn row_of(name: &CStr) -> Option<usize> {
+    let mut slot = hash(name.to_bytes());
+    loop {
+        let row = usize::from(INDEX[slot]).checked_sub(1)?;
+        if HOOKS[row].symbol == name {
+            return Some(row);
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+}
+
+/// Functions of the shared CUDA runtime, which we export beside the runtime itself.
+const RUNTIME: [&CStr; 0] = [];
+
+/// Whether the shim exports a runtime function of exactly this name.
+pub fn is_runtime(name: &CStr) -> bool {
+    RUNTIME.contains(&name)
 }

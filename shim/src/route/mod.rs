@@ -1,0 +1,7 @@
+//! The ways by which a program gets at a function's address, and whose address it is given.
+
+pub mod dlsym;
+pub mod names;
+pub mod proc_address;
+pub mod scope;
+pub mod seen;

@@ -1,0 +1,122 @@
+//! What the process looked up, for the coverage section of the report. Never waits for a lock: where one is taken (or
+//! was left taken by a fork) a look-up goes unrecorded, which costs a line of a report and nothing else.
+
+use super::names;
+use crate::real::linker;
+use crate::table::{Kind, HOOKS};
+use dashmap::DashMap;
+use once_cell::race::OnceBox;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Names kept. A process that asks for more is a fuzzer.
+const NAMES_MAX: usize = 1024;
+
+static LOOKUP_COUNT: AtomicU64 = AtomicU64::new(0);
+static NAME_COUNT: AtomicUsize = AtomicUsize::new(0);
+static OTHERS: OnceBox<DashMap<Box<str>, Other>> = OnceBox::new();
+
+/// A name that is not in the table.
+struct Other {
+    count: u64,
+    is_in_driver: bool,
+}
+
+/// A name and how often its address was handed out.
+pub type Count = (String, u64);
+
+/// What the process looked up so far.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage {
+    /// Look-ups of driver functions, by dlsym, dlvsym and cuGetProcAddress.
+    pub lookup_count: u64,
+    /// Symbols whose calls are changed or watched.
+    pub hooked: Vec<Count>,
+    /// Symbols whose calls are counted.
+    pub counted: Vec<Count>,
+    /// Functions that cushion knows and leaves to the driver.
+    pub passed: Vec<Count>,
+    /// Functions of the driver that cushion has never heard of: a newer driver, or a private interface.
+    pub unknown: Vec<Count>,
+    /// Names that the driver does not have.
+    pub missing: Vec<Count>,
+    /// Other preloaded libraries after this one that stand in for dlsym.
+    pub interposer_count: usize,
+}
+
+/// A driver function was looked up by cuGetProcAddress and found.
+pub fn found(name: &CStr, row: Option<usize>) {
+    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    if row.is_none() {
+        note(name, true);
+    }
+}
+
+/// A name was looked up by cuGetProcAddress and the driver has none.
+pub fn missing(name: &CStr) {
+    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    note(name, false);
+}
+
+/// A name that looks like a driver function's was looked up by dlsym. Hooked ones are counted by their row.
+pub fn by_dlsym(name: &CStr, is_hooked: bool) {
+    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    if !is_hooked {
+        note(name, true);
+    }
+}
+
+fn note(name: &CStr, is_in_driver: bool) {
+    let Ok(name) = name.to_str() else { return };
+    let others = OTHERS.get_or_init(|| Box::new(DashMap::with_shard_amount(4)));
+    if let Some(mut known) = others.try_get_mut(name).try_unwrap() {
+        known.count += 1;
+    } else if !name.is_empty() && NAME_COUNT.load(Ordering::Relaxed) < NAMES_MAX {
+        if let Some(entry) = others.try_entry(name.into()) {
+            NAME_COUNT.fetch_add(1, Ordering::Relaxed);
+            entry
+                .or_insert(Other {
+                    count: 0,
+                    is_in_driver,
+                })
+                .count += 1;
+        }
+    }
+}
+
+/// What was seen so far.
+pub fn coverage() -> Coverage {
+    let mut coverage = Coverage {
+        lookup_count: LOOKUP_COUNT.load(Ordering::Relaxed),
+        interposer_count: linker::chained_count(),
+        ..Coverage::default()
+    };
+    for hook in &HOOKS {
+        let count = hook.resolved_count.load(Ordering::Relaxed);
+        let list = if hook.kind == Kind::Count {
+            &mut coverage.counted
+        } else {
+            &mut coverage.hooked
+        };
+        if count > 0 {
+            list.push((hook.symbol.to_string_lossy().into_owned(), count));
+        }
+    }
+    for other in OTHERS.get().into_iter().flatten() {
+        let name = other.key().to_string();
+        let list = match (other.is_in_driver, names::is_known(&name)) {
+            (false, _) => &mut coverage.missing,
+            (true, true) => &mut coverage.passed,
+            (true, false) => &mut coverage.unknown,
+        };
+        list.push((name, other.count));
+    }
+    for list in [
+        &mut coverage.passed,
+        &mut coverage.unknown,
+        &mut coverage.missing,
+    ] {
+        list.sort_unstable();
+    }
+    coverage
+}

@@ -6,5 +6,6 @@
 pub mod config;
 pub mod ledger;
 pub mod pool;
+pub mod replay;
 pub mod trace;
 pub mod units;

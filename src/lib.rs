@@ -3,6 +3,8 @@
 //! The doors go one way: `shim` (the preloaded library, a crate of its own) uses this crate; nothing here knows the shim.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod config;
 pub mod ledger;
 pub mod pool;

@@ -31,6 +31,8 @@ pub struct Costs {
     pub fence_us: f64,
     /// `cuCtxSynchronize` on an idle device.
     pub synchronize_us: f64,
+    /// `cuMemsetD8Async`: the host's part of filling one block.
+    pub fill_us: f64,
 }
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +61,7 @@ impl Default for Costs {
             release_us: vec![(2 * MIB, 13.7), (64 * MIB, 51.0), (GIB, 548.0)],
             fence_us: 0.302,
             synchronize_us: 0.321,
+            fill_us: 1.1,
         }
     }
 }

@@ -148,6 +148,11 @@ impl Driver {
         self.figures.seconds += self.costs.synchronize_us * 1e-6;
     }
 
+    /// Starts filling `ranges` ranges of memory.
+    pub fn fill(&mut self, ranges: usize) {
+        self.figures.seconds += ranges as f64 * self.costs.fill_us * 1e-6;
+    }
+
     fn take(&mut self, bytes: u64) -> Result<(), Full> {
         let after = self.figures.reserved_bytes.checked_add(bytes).ok_or(Full)?;
         if self.limit_bytes.is_some_and(|limit| after > limit) {

@@ -168,10 +168,10 @@ impl Encoder {
         put(&mut self.raw, events);
     }
 
-    /// Ends the file.
-    pub fn end(&mut self) {
+    /// Ends the file. `unmatched_frees`: those known beside the ones seen here.
+    pub fn end(&mut self, unmatched_frees: u64) {
         self.raw.push(END);
-        put(&mut self.raw, self.unmatched_frees);
+        put(&mut self.raw, self.unmatched_frees + unmatched_frees);
     }
 }
 

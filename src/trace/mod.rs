@@ -18,6 +18,7 @@
 pub mod codec;
 pub mod csv;
 mod decode;
+pub mod encode;
 mod error;
 mod event;
 mod kineto;

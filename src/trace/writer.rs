@@ -9,11 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use flate2::write::DeflateEncoder;
-use flate2::Compression;
-
-use super::codec::{Encoder, MAGIC, MAX_CHUNK_BYTES};
-use super::Event;
+use super::codec::{Encoder, MAX_CHUNK_BYTES};
+use super::{encode, Event};
 
 /// Bounds of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,14 +105,7 @@ impl TraceWriter {
             ..options
         };
         let mut file = File::create(path)?;
-        let header = serde_json::to_vec(header)?;
-        let mut head = MAGIC.to_vec();
-        head.extend_from_slice(
-            &u32::try_from(header.len())
-                .map_err(io::Error::other)?
-                .to_le_bytes(),
-        );
-        head.extend_from_slice(&header);
+        let head = encode::head(header)?;
         file.write_all(&head)?;
         let stats = WriterStats {
             file_bytes: head.len() as u64,
@@ -249,8 +239,8 @@ impl Output {
             self.ended = true;
             self.encoder.start_chunk();
             self.say_lost();
-            self.encoder.end();
-            let chunk = chunk_of(&self.encoder.raw)?;
+            self.encoder.end(0);
+            let chunk = encode::chunk(&self.encoder.raw)?;
             self.put(&chunk)?;
         }
         Ok(())
@@ -268,7 +258,7 @@ impl Output {
         if self.encoder.raw.is_empty() {
             return Ok(());
         }
-        let chunk = chunk_of(&self.encoder.raw)?;
+        let chunk = encode::chunk(&self.encoder.raw)?;
         let room = max_file_bytes.saturating_sub(self.stats.file_bytes + END_BYTES);
         if chunk.len() as u64 > room || self.encoder.raw.len() > MAX_CHUNK_BYTES as usize {
             self.full = true;
@@ -298,18 +288,6 @@ impl Output {
         self.stats.file_bytes += chunk.len() as u64;
         Ok(())
     }
-}
-
-/// Length before, length after, and the deflate stream, in one piece so that one write carries it.
-fn chunk_of(raw: &[u8]) -> io::Result<Vec<u8>> {
-    let mut chunk = (raw.len() as u32).to_le_bytes().to_vec();
-    chunk.extend_from_slice(&[0; 4]);
-    let mut deflate = DeflateEncoder::new(chunk, Compression::fast());
-    deflate.write_all(raw)?;
-    let mut chunk = deflate.finish()?;
-    let compressed = (chunk.len() - 8) as u32;
-    chunk[4..8].copy_from_slice(&compressed.to_le_bytes());
-    Ok(chunk)
 }
 
 /// A panic while a lock was held leaves at worst a lost chunk: going on is right.

@@ -1,0 +1,100 @@
+//! `cushion replay`: traces through pools of different policies, with no GPU.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use super::trace::load;
+use super::Failure;
+use crate::replay::{replay, table, Costs, Name, Options, Outcome, Workload};
+use crate::units::parse_size;
+
+/// Replay allocation traces through different pools, with no GPU
+///
+/// The cushion policies use the settings of the environment (CUSHION_*).
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Traces of any format that `cushion trace` reads
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// A policy; give it again for more. All of them if left out
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<Name>,
+    /// Memory of the device (16G); without it there is no end to it
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub limit: Option<u64>,
+    /// Costs of driver calls as JSON (docs/fragmentation.md shows the form)
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
+    /// Also give this many points of reserved memory over the trace (with --json)
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub samples: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "expected a size: 512M, 16G, bytes".to_owned())
+}
+
+/// Version of the JSON that `--json` prints.
+const FORMAT_VERSION: u32 = 1;
+
+/// Runs the subcommand.
+pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let options = Options {
+        costs: args
+            .costs
+            .as_deref()
+            .map(costs)
+            .transpose()?
+            .unwrap_or_default(),
+        limit_bytes: args.limit,
+        samples: args.samples,
+    };
+    let policies = if args.policy.is_empty() {
+        Name::ALL.to_vec()
+    } else {
+        args.policy.clone()
+    };
+    let mut rows: Vec<(String, Outcome)> = Vec::new();
+    let mut files = Vec::new();
+    for path in &args.files {
+        let trace = load(path)?;
+        let first = rows.len();
+        for workload in Workload::of(&trace) {
+            let outcomes = policies
+                .iter()
+                .map(|name| replay(&workload, *name, &options));
+            rows.extend(outcomes.map(|outcome| (label(path), outcome)));
+        }
+        let outcomes: Vec<_> = rows[first..].iter().map(|(_, outcome)| outcome).collect();
+        files.push(json!({ "file": path, "header": trace.header, "outcomes": outcomes }));
+    }
+    let text = if args.json {
+        let report = json!({ "format_version": FORMAT_VERSION, "costs": options.costs.source, "files": files });
+        format!("{report:#}\n")
+    } else {
+        table(&rows)
+    };
+    Failure::unless_closed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// The file's name without the endings that every trace has.
+fn label(path: &Path) -> String {
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    name.strip_suffix(".trace").unwrap_or(name).to_owned()
+}
+
+fn costs(path: &Path) -> Result<Costs, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::input(path, e))?;
+    Costs::from_json(&text).map_err(|e| Failure::input(path, e))
+}

@@ -1,0 +1,171 @@
+//! `cushion trace`: what a trace holds, and conversion to other forms.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use crate::replay::Workload;
+use crate::trace::{self, csv, encode, text, Action, Trace};
+
+/// Print or convert an allocation trace
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// A cushion trace, a text trace, an RMM log, a PyTorch memory snapshot or a Kineto trace; gzip is unpacked
+    pub file: PathBuf,
+    /// Write the trace in this form instead of a listing
+    #[arg(long, value_name = "FORM")]
+    pub to: Option<Form>,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Only the summary, not the events
+    #[arg(long, conflicts_with = "to")]
+    pub summary: bool,
+}
+
+/// Forms a trace can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// `a ID SIZE STREAM` and `f ID` lines
+    Text,
+    /// A table of every field
+    Csv,
+    /// cushion's own compact form
+    Cushion,
+}
+
+/// Reads a trace; a failure names the file.
+pub(super) fn load(path: &Path) -> Result<Trace, Failure> {
+    let trace = trace::read_file(path).map_err(|e| Failure::input(path, e))?;
+    for (count, what) in [
+        (
+            trace.lost_events,
+            "events were lost while it was recorded; figures are lower bounds",
+        ),
+        (
+            u64::from(!trace.complete),
+            "end record is missing: the program was killed, or still runs",
+        ),
+    ] {
+        if count > 0 {
+            eprintln!("cushion: {}: {count} {what}", path.display());
+        }
+    }
+    Ok(trace)
+}
+
+/// Runs the subcommand.
+pub fn run(args: &TraceArgs) -> Result<(), Failure> {
+    let trace = load(&args.file)?;
+    match &args.output {
+        Some(path) => {
+            let file = File::create(path).map_err(|e| Failure::input(path, e))?;
+            let mut out = BufWriter::new(file);
+            print(&trace, args, &mut out)
+                .and_then(|()| out.flush())
+                .map_err(|e| Failure::input(path, e))
+        }
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            Failure::unless_closed(print(&trace, args, &mut out).and_then(|()| out.flush()))
+        }
+    }
+}
+
+fn print(trace: &Trace, args: &TraceArgs, out: &mut impl Write) -> io::Result<()> {
+    match args.to {
+        Some(Form::Text) => text::write(trace, out),
+        Some(Form::Csv) => csv::write(trace, out),
+        Some(Form::Cushion) => encode::write(trace, out),
+        None => {
+            summary(trace, out)?;
+            if args.summary {
+                return Ok(());
+            }
+            events(trace, out)
+        }
+    }
+}
+
+fn summary(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    for (name, value) in &trace.header {
+        writeln!(out, "# {name}: {value}")?;
+    }
+    let allocations = trace.events.iter().filter(|e| e.action == Action::Alloc);
+    let streams: BTreeSet<_> = allocations.clone().map(|e| (e.device, e.stream)).collect();
+    let threads: BTreeSet<_> = trace.events.iter().map(|e| e.thread).collect();
+    let (count, total) = (allocations.clone().count(), trace.events.len());
+    writeln!(
+        out,
+        "# events: {total} ({count} allocations, {} frees)",
+        total - count
+    )?;
+    writeln!(
+        out,
+        "# streams: {}, threads: {}",
+        streams.len(),
+        threads.len()
+    )?;
+    let bytes = allocations.fold(0u64, |sum, e| sum.saturating_add(e.size_bytes));
+    writeln!(out, "# allocated in total: {bytes} bytes")?;
+    for workload in Workload::of(trace) {
+        let Workload {
+            device,
+            peak_requested_bytes,
+            ..
+        } = workload;
+        writeln!(
+            out,
+            "# device {device}: at most {peak_requested_bytes} bytes live at once"
+        )?;
+    }
+    if let Some(last) = trace.events.last().filter(|e| e.time_ns > 0) {
+        writeln!(out, "# duration: {:.6} seconds", last.time_ns as f64 * 1e-9)?;
+    }
+    writeln!(
+        out,
+        "# lost events: {}, frees of older memory: {}",
+        trace.lost_events, trace.unmatched_frees
+    )?;
+    writeln!(
+        out,
+        "# ended by its recorder: {}",
+        if trace.complete { "yes" } else { "no" }
+    )
+}
+
+fn events(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:>14} {:5} {:>9} {:>14} device stream thread site",
+        "seconds", "event", "id", "bytes"
+    )?;
+    for e in &trace.events {
+        let seconds = e.time_ns as f64 * 1e-9;
+        match e.action {
+            Action::Alloc => {
+                let site = trace
+                    .sites
+                    .get(&e.site)
+                    .cloned()
+                    .unwrap_or_else(|| e.site.to_string());
+                let (id, size, device, stream, thread) =
+                    (e.id, e.size_bytes, e.device, e.stream, e.thread);
+                writeln!(
+                    out,
+                    "{seconds:>14.9} alloc {id:>9} {size:>14} {device} {stream:#x} {thread} {site}"
+                )?;
+            }
+            Action::Free => writeln!(
+                out,
+                "{seconds:>14.9} free  {:>9} {:>14} {} - {} -",
+                e.id, "", e.device, e.thread
+            )?,
+        }
+    }
+    Ok(())
+}

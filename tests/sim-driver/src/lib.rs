@@ -1,1 +1,40 @@
-//! A simulated CUDA driver.
+//! A CUDA driver without a GPU: `libcuda.so.1` for tests.
+//!
+//! Streams run their work later and on their own, device memory cannot be touched by the host,
+//! and errors, captures and address queries answer as the real driver does. See the README.
+
+#![recursion_limit = "256"]
+
+#[macro_use]
+mod entry;
+
+mod abi;
+mod arena;
+mod array;
+mod capture;
+mod config;
+mod context;
+mod copy;
+mod cost;
+mod device;
+mod engine;
+mod event;
+mod extents;
+mod fault;
+mod graph;
+mod host;
+mod init;
+mod ipc;
+mod kernel;
+mod library;
+mod memory;
+mod memset;
+mod module;
+mod names;
+mod pointer;
+mod pool;
+mod ranges;
+mod state;
+mod stats;
+mod stream;
+mod vmm;

@@ -1,0 +1,367 @@
+//! Stream capture: what it records, and which calls spoil it.
+use crate::abi::*;
+use crate::engine::Action;
+use crate::entry::thread;
+use crate::graph::Graph;
+use crate::state::{lock, State};
+use crate::stream::Sort;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+const GLOBAL: u32 = 0;
+const THREAD_LOCAL: u32 = 1;
+const RELAXED: u32 = 2;
+
+pub struct Capture {
+    pub mode: u32,
+    pub thread: u64,
+    pub origin: Handle,
+    pub context: Handle,
+    pub graph: Handle,
+    pub invalid: bool,
+    /// What each stream's next node depends on.
+    pub tails: BTreeMap<Handle, Vec<Handle>>,
+    /// Nodes joined from other streams or recorded in events: no longer dangling.
+    joined: Vec<Handle>,
+}
+
+impl State {
+    fn capture_of(&mut self, stream: Handle) -> Option<&mut Capture> {
+        let id = self.streams.get(&stream)?.capture?;
+        self.captures.get_mut(&id)
+    }
+
+    pub fn invalidate_stream(&mut self, stream: Handle) {
+        if let Some(c) = self.capture_of(stream) {
+            c.invalid = true;
+        }
+    }
+
+    pub fn invalidate_context(&mut self, context: Handle) {
+        for c in self.captures.values_mut().filter(|c| c.context == context) {
+            c.invalid = true;
+        }
+    }
+
+    pub fn invalidate_event(&mut self, event: Handle) {
+        let id = self
+            .events
+            .get(&event)
+            .and_then(|e| e.captured.as_ref())
+            .map(|c| c.0);
+        if let Some(c) = id.and_then(|id| self.captures.get_mut(&id)) {
+            c.invalid = true;
+        }
+    }
+
+    pub fn captures_in(&self, context: Handle) -> bool {
+        self.captures.values().any(|c| c.context == context)
+    }
+
+    /// Refuses a call that is unsafe while streams capture, and spoils the captures that forbid it.
+    /// A call about a capturing stream itself is refused whatever the mode.
+    pub fn refuse_while_capturing(&mut self, stream: Option<Handle>) -> R {
+        if let Some(c) = stream.and_then(|s| self.capture_of(s)) {
+            c.invalid = true;
+            return Err(STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if self.captures.is_empty() {
+            return Ok(());
+        }
+        let (me, mode) = (thread(), self.thread().capture_mode);
+        let mut refused = false;
+        for c in self.captures.values_mut() {
+            let mine = c.thread == me && c.mode != RELAXED;
+            let forbids = match mode {
+                GLOBAL => mine || c.mode == GLOBAL,
+                THREAD_LOCAL => mine,
+                _ => false,
+            };
+            if forbids {
+                c.invalid = true;
+                refused = true;
+            }
+        }
+        if refused {
+            Err(STREAM_CAPTURE_UNSUPPORTED)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The legacy stream must not be used while a blocking stream captures.
+    pub fn check_implicit_capture(&mut self, key: Handle) -> R {
+        if self.captures.is_empty() || self.streams[&key].sort != Sort::Legacy {
+            return Ok(());
+        }
+        let context = self.streams[&key].context;
+        let spoiled: Vec<u64> = self
+            .streams
+            .values()
+            .filter(|s| s.context == context && s.sort == Sort::Blocking)
+            .filter_map(|s| s.capture)
+            .collect();
+        for id in &spoiled {
+            if let Some(c) = self.captures.get_mut(id) {
+                c.invalid = true;
+            }
+        }
+        if spoiled.is_empty() {
+            Ok(())
+        } else {
+            Err(STREAM_CAPTURE_IMPLICIT)
+        }
+    }
+
+    /// Adds a node behind what a capturing stream has so far.
+    pub fn capture_node(&mut self, key: Handle, action: Action) -> R<Handle> {
+        let c = self.capture_of(key).ok_or(UNKNOWN)?;
+        if c.invalid {
+            return Err(STREAM_CAPTURE_INVALIDATED);
+        }
+        let (graph, after) = (c.graph, c.tails.get(&key).cloned().unwrap_or_default());
+        let node = self.add_node(graph, action, after)?;
+        if let Some(c) = self.capture_of(key) {
+            c.tails.insert(key, vec![node]);
+        }
+        Ok(node)
+    }
+
+    /// Records an event in a capturing stream: it stands for the stream's nodes so far.
+    pub fn capture_record(&mut self, key: Handle, event: Handle) -> R {
+        let id = self.streams[&key].capture.ok_or(UNKNOWN)?;
+        let c = self.captures.get(&id).ok_or(UNKNOWN)?;
+        if c.invalid {
+            return Err(STREAM_CAPTURE_INVALIDATED);
+        }
+        let nodes = c.tails.get(&key).cloned().unwrap_or_default();
+        let e = self.events.get_mut(&event).ok_or(INVALID_HANDLE)?;
+        e.captured = Some((id, nodes));
+        Ok(())
+    }
+
+    /// A stream waits for an event of a capture, and so takes part in it.
+    pub fn capture_wait(&mut self, key: Handle, id: u64, nodes: Vec<Handle>) -> R {
+        let Some(c) = self.captures.get_mut(&id) else {
+            return Err(CAPTURED_EVENT);
+        };
+        if c.invalid {
+            return Err(STREAM_CAPTURE_INVALIDATED);
+        }
+        let s = self.streams.get_mut(&key).ok_or(INVALID_HANDLE)?;
+        if s.sort == Sort::Legacy {
+            c.invalid = true;
+            return Err(STREAM_CAPTURE_IMPLICIT);
+        }
+        if s.capture.is_some_and(|other| other != id) {
+            c.invalid = true;
+            return Err(902);
+        }
+        s.capture = Some(id);
+        let tail = c.tails.entry(key).or_default();
+        for n in nodes {
+            c.joined.push(n);
+            if !tail.contains(&n) {
+                tail.push(n);
+            }
+        }
+        Ok(())
+    }
+
+    /// A stream that captures is destroyed: the capture can no longer succeed.
+    pub fn end_capture_of(&mut self, key: Handle) {
+        self.invalidate_stream(key);
+        if let Some(id) = self.streams.get_mut(&key).and_then(|s| s.capture.take()) {
+            if self.captures.get(&id).is_some_and(|c| c.origin == key) {
+                self.forget_capture(id);
+            }
+        }
+    }
+
+    fn forget_capture(&mut self, id: u64) -> Option<Capture> {
+        for s in self.streams.values_mut().filter(|s| s.capture == Some(id)) {
+            s.capture = None;
+        }
+        self.captures.remove(&id)
+    }
+}
+
+fn begin(stream: Handle, graph: Option<Handle>, after: Vec<Handle>, mode: u32) -> R {
+    let mut st = lock();
+    if mode > 2 {
+        return Err(INVALID_VALUE);
+    }
+    let key = st.stream(stream)?;
+    let s = &st.streams[&key];
+    if s.sort == Sort::Legacy {
+        return Err(STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if s.capture.is_some() {
+        return Err(ILLEGAL_STATE);
+    }
+    let context = s.context;
+    let graph = match graph {
+        Some(g) if st.graphs.contains_key(&g) => g,
+        Some(_) => return Err(INVALID_VALUE),
+        None => {
+            let g = st.handle();
+            st.graphs.insert(g, Graph::default());
+            g
+        }
+    };
+    st.last_capture += 1;
+    let id = st.last_capture;
+    let tails = BTreeMap::from([(key, after)]);
+    st.captures.insert(
+        id,
+        Capture {
+            mode,
+            thread: thread(),
+            origin: key,
+            context,
+            graph,
+            invalid: false,
+            tails,
+            joined: Vec::new(),
+        },
+    );
+    if let Some(s) = st.streams.get_mut(&key) {
+        s.capture = Some(id);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn end(stream: Handle, out: *mut Handle) -> R {
+    let mut st = lock();
+    let key = st.stream(stream)?;
+    // SAFETY: passed on; whatever fails leaves no graph.
+    unsafe { put(out, 0)? };
+    let id = st.streams[&key].capture.ok_or(ILLEGAL_STATE)?;
+    let c = st.captures.get_mut(&id).ok_or(UNKNOWN)?;
+    if c.origin != key {
+        c.invalid = true;
+        return Err(STREAM_CAPTURE_UNMATCHED);
+    }
+    if c.thread != thread() && c.mode != RELAXED {
+        return Err(STREAM_CAPTURE_WRONG_THREAD);
+    }
+    let Some(c) = st.forget_capture(id) else {
+        return Err(UNKNOWN);
+    };
+    let origin = c.tails.get(&key).cloned().unwrap_or_default();
+    let unjoined = c
+        .tails
+        .iter()
+        .any(|(&s, tail)| s != key && tail.iter().any(|n| !st.reaches(c.graph, &origin, *n)));
+    if c.invalid || unjoined {
+        st.drop_graph(c.graph);
+        return Err(if c.invalid {
+            STREAM_CAPTURE_INVALIDATED
+        } else {
+            STREAM_CAPTURE_UNJOINED
+        });
+    }
+    // SAFETY: passed on.
+    unsafe { put(out, c.graph) }
+}
+
+/// Status 0 none, 1 active, 2 invalidated; the id; the graph.
+fn info(st: &State, key: Handle) -> (i32, u64, Handle) {
+    match st.streams[&key]
+        .capture
+        .and_then(|id| Some((id, st.captures.get(&id)?)))
+    {
+        None => (0, 0, 0),
+        Some((id, c)) => (if c.invalid { 2 } else { 1 }, id, c.graph),
+    }
+}
+
+/// # Safety
+/// The out-pointers are null or valid for writes.
+unsafe fn get_info(
+    stream: Handle,
+    status: *mut i32,
+    id: *mut u64,
+    graph: *mut Handle,
+    after: *mut *const Handle,
+    edges: *mut *const c_void,
+    count: *mut usize,
+) -> R {
+    let mut st = lock();
+    let key = st.stream(stream)?;
+    st.check_implicit_capture(key)?;
+    let (now, capture, g) = info(&st, key);
+    let tail = st.captures.get(&capture).and_then(|c| c.tails.get(&key));
+    // SAFETY: passed on. The list lives in the capture until its next node, as natively.
+    unsafe {
+        put(status, now)?;
+        if now == 1 {
+            put_opt(id, capture);
+            put_opt(graph, g);
+            put_opt(after, tail.map_or(std::ptr::null(), |t| t.as_ptr()));
+            put_opt(edges, std::ptr::null());
+            put_opt(count, tail.map_or(0, Vec::len));
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `p` points to `n` handles.
+unsafe fn list(p: *const Handle, n: usize) -> Vec<Handle> {
+    if p.is_null() || n == 0 {
+        return Vec::new();
+    }
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts(p, n).to_vec() }
+}
+
+fn update(stream: Handle, nodes: Vec<Handle>, flags: u32) -> R {
+    let mut st = lock();
+    let key = st.stream(stream)?;
+    let c = st.capture_of(key).ok_or(ILLEGAL_STATE)?;
+    let tail = c.tails.entry(key).or_default();
+    if flags & 1 != 0 {
+        tail.clear();
+    }
+    tail.extend(nodes);
+    Ok(())
+}
+
+api! {
+    fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz (stream: Handle) {
+        begin(stream, None, Vec::new(), GLOBAL)
+    }
+    fn cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz (stream: Handle, mode: u32) {
+        begin(stream, None, Vec::new(), mode)
+    }
+    fn cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz (stream: Handle, graph: Handle, after: *const Handle, edges: *const c_void, count: usize, mode: u32) {
+        begin(stream, Some(graph), list(after, count), mode)
+    }
+    fn cuStreamEndCapture | cuStreamEndCapture_ptsz (stream: Handle, graph: *mut Handle) {
+        end(stream, graph)
+    }
+    fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz (stream: Handle, status: *mut i32) {
+        let mut st = lock();
+        let key = st.stream(stream)?;
+        st.check_implicit_capture(key)?;
+        put(status, info(&st, key).0)
+    }
+    fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz (stream: Handle, status: *mut i32, id: *mut u64) {
+        get_info(stream, status, id, std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut())
+    }
+    fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz (stream: Handle, status: *mut i32, id: *mut u64, graph: *mut Handle, after: *mut *const Handle, count: *mut usize) {
+        get_info(stream, status, id, graph, after, std::ptr::null_mut(), count)
+    }
+    fn cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz (stream: Handle, status: *mut i32, id: *mut u64, graph: *mut Handle, after: *mut *const Handle, edges: *mut *const c_void, count: *mut usize) {
+        get_info(stream, status, id, graph, after, edges, count)
+    }
+    fn cuStreamUpdateCaptureDependencies | cuStreamUpdateCaptureDependencies_ptsz (stream: Handle, nodes: *const Handle, count: usize, flags: u32) {
+        update(stream, list(nodes, count), flags)
+    }
+    fn cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz (stream: Handle, nodes: *const Handle, edges: *const c_void, count: usize, flags: u32) {
+        update(stream, list(nodes, count), flags)
+    }
+}

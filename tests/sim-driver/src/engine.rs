@@ -1,0 +1,352 @@
+//! Executes queued work, later and on its own.
+//!
+//! One thread looks after every stream: the operation at the head of a queue starts when what it
+//! depends on is complete, ends when its time has passed, and takes effect then. Host functions run
+//! on a thread of their own, so that other streams go on meanwhile.
+use crate::abi::*;
+use crate::copy::{Copy3, Fill};
+use crate::entry::ENDED;
+use crate::kernel::Launch;
+use crate::state::{self, lock, State};
+use crate::{config, fault, ipc};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Mutex, Once};
+use std::time::{Duration, Instant};
+
+/// A point in a stream's work: the stream and the number of an operation in it.
+pub type Point = (Handle, u64);
+
+/// What an operation does when its time has come.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Nothing,
+    Kernel(Launch),
+    Copy(Copy3),
+    Fill(Fill),
+    /// The event's record of this generation is complete.
+    Record(Handle, u64),
+    /// cuLaunchHostFunc: function and argument.
+    Host(usize, usize),
+    /// cuStreamAddCallback: function, argument and the stream.
+    Callback(usize, usize, Handle),
+    /// Memory of a graph appears.
+    Alloc(Ptr),
+    /// Stream-ordered free.
+    Free(Ptr),
+    /// Wait for, or write, a 4 or 8 byte value: address, value, bytes, comparison.
+    WaitValue(Ptr, u64, u64, u32),
+    WriteValue(Ptr, u64, u64),
+    /// Wait for another process's record of an event.
+    WaitShared(u64, u64),
+}
+
+pub struct Op {
+    pub number: u64,
+    pub after: Vec<Point>,
+    pub action: Action,
+    pub submitted: Instant,
+    /// When it ends; none before it has started.
+    pub due: Option<Instant>,
+    /// A host function runs on the other thread.
+    pub away: bool,
+    pub finished: bool,
+}
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+pub fn in_callback() -> bool {
+    IN_CALLBACK.with(Cell::get)
+}
+
+struct Call {
+    stream: Handle,
+    number: u64,
+    action: Action,
+    status: i32,
+}
+
+static CALLS: Mutex<Option<Sender<Call>>> = Mutex::new(None);
+
+/// Starts the threads; the first queued operation does.
+pub fn start() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let (sender, receiver) = channel::<Call>();
+        *CALLS.lock().unwrap_or_else(|e| e.into_inner()) = Some(sender);
+        quiet_thread("simcuda-engine", run);
+        quiet_thread("simcuda-host", move || {
+            IN_CALLBACK.set(true);
+            for call in receiver {
+                invoke(&call);
+                let mut st = lock();
+                if let Some(s) = st.streams.get_mut(&call.stream) {
+                    if let Some(op) = s.queue.front_mut().filter(|o| o.number == call.number) {
+                        op.finished = true;
+                    }
+                }
+                state::work_arrived();
+            }
+        });
+    });
+}
+
+/// A thread that takes none of the program's signals.
+fn quiet_thread(name: &str, body: impl FnOnce() + Send + 'static) {
+    // SAFETY: the sets are initialised before they are used; the old mask is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let _ = std::thread::Builder::new().name(name.into()).spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+    }
+}
+
+fn invoke(call: &Call) {
+    // SAFETY: the program gave function and argument for exactly this call.
+    unsafe {
+        match call.action {
+            Action::Host(f, data) => {
+                let f: extern "C" fn(usize) = std::mem::transmute(f);
+                f(data);
+            }
+            Action::Callback(f, data, stream) => {
+                let f: extern "C" fn(usize, i32, usize) = std::mem::transmute(f);
+                f(stream, call.status, data);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The least time between a call and its effect.
+fn latency() -> Duration {
+    match config::get().seed {
+        Some(_) => Duration::from_micros(2 + fault::random() % 200),
+        None => Duration::from_micros(5),
+    }
+}
+
+fn run() {
+    let mut st = lock();
+    loop {
+        if ENDED.load(Acquire) {
+            return;
+        }
+        let (progress, next) = pass(&mut st);
+        if progress {
+            state::work_ended();
+            continue;
+        }
+        let pause = next.map(|t| t.saturating_duration_since(Instant::now()));
+        st = state::wait_for_work(st, pause);
+    }
+}
+
+/// Looks at the head of every queue once: whether anything ended, and when something will.
+fn pass(st: &mut State) -> (bool, Option<Instant>) {
+    let mut progress = false;
+    let mut next: Option<Instant> = None;
+    let mut busy: Vec<Handle> = st.busy.iter().copied().collect();
+    if config::get().seed.is_some() && busy.len() > 1 {
+        let n = fault::random() as usize % busy.len();
+        busy.rotate_left(n);
+    }
+    for key in busy {
+        match step(st, key) {
+            Step::Ended => progress = true,
+            Step::At(t) => next = Some(next.map_or(t, |n: Instant| n.min(t))),
+            Step::Blocked => {}
+        }
+    }
+    (progress, next)
+}
+
+enum Step {
+    Ended,
+    At(Instant),
+    Blocked,
+}
+
+fn step(st: &mut State, key: Handle) -> Step {
+    let now = Instant::now();
+    let Some(op) = st.streams.get(&key).and_then(|s| s.queue.front()) else {
+        st.busy.remove(&key);
+        return Step::Blocked;
+    };
+    if op.away && !op.finished {
+        return Step::Blocked;
+    }
+    let due = match op.due {
+        Some(t) => t,
+        None => {
+            if !op.after.iter().all(|p| st.complete(p)) {
+                return Step::Blocked;
+            }
+            if !condition_holds(st, &op.action) {
+                return Step::At(now + Duration::from_micros(50));
+            }
+            now.max(op.submitted + latency()) + duration(&op.action)
+        }
+    };
+    let context = st.streams[&key].context;
+    let error = st.contexts.get(&context).and_then(|c| c.error);
+    let Some(op) = st.streams.get_mut(&key).and_then(|s| s.queue.front_mut()) else {
+        return Step::Blocked;
+    };
+    op.due = Some(due);
+    if due > now && error.is_none() {
+        return Step::At(due);
+    }
+    let calls_host = matches!(op.action, Action::Host(..) | Action::Callback(..));
+    if calls_host && !op.finished {
+        op.away = true;
+        let call = Call {
+            stream: key,
+            number: op.number,
+            action: op.action.clone(),
+            status: error.unwrap_or(0),
+        };
+        // After an error only callbacks are called, so that they can learn of it.
+        if error.is_none() || matches!(op.action, Action::Callback(..)) {
+            if let Some(sender) = &*CALLS.lock().unwrap_or_else(|e| e.into_inner()) {
+                let _ = sender.send(call);
+                return Step::Blocked;
+            }
+        }
+    }
+    let (action, number) = (
+        std::mem::replace(&mut op.action, Action::Nothing),
+        op.number,
+    );
+    if error.is_none() || matches!(action, Action::Record(..) | Action::Free(_)) {
+        if let Err(code) = perform(st, &action) {
+            if let Some(c) = st.contexts.get_mut(&context) {
+                c.error = Some(code);
+            }
+        }
+    }
+    st.finish(key, number);
+    Step::Ended
+}
+
+fn condition_holds(st: &State, action: &Action) -> bool {
+    match *action {
+        Action::WaitValue(p, value, bytes, how) => {
+            let Ok(pieces) = st.ranges.pieces(p, bytes) else {
+                return true;
+            };
+            // SAFETY: the piece is live memory of at least 4 or 8 aligned bytes.
+            let now = unsafe {
+                if bytes == 4 {
+                    u64::from((pieces[0].0 as *const u32).read_volatile())
+                } else {
+                    (pieces[0].0 as *const u64).read_volatile()
+                }
+            };
+            match how & 3 {
+                0 if bytes == 4 => (now as i32).wrapping_sub(value as i32) >= 0,
+                0 => (now as i64).wrapping_sub(value as i64) >= 0,
+                1 => now == value,
+                2 => now & value != 0,
+                _ => now | value != if bytes == 4 { 0xFFFF_FFFF } else { u64::MAX },
+            }
+        }
+        Action::WaitShared(page, generation) => ipc::shared_done(page, generation),
+        _ => true,
+    }
+}
+
+fn duration(action: &Action) -> Duration {
+    match action {
+        Action::Kernel(l) => l.duration(),
+        Action::Copy(c) if config::get().h200_costs => {
+            Duration::from_nanos(c.bytes() / if c.between_devices() { 2_100 } else { 50 })
+        }
+        Action::Fill(f) if config::get().h200_costs => Duration::from_nanos(f.bytes() / 4_000),
+        _ => Duration::ZERO,
+    }
+}
+
+fn perform(st: &mut State, action: &Action) -> R {
+    match action {
+        Action::Nothing | Action::Host(..) | Action::Callback(..) => Ok(()),
+        Action::WaitValue(..) | Action::WaitShared(..) => Ok(()),
+        Action::Kernel(l) => l.run(st),
+        Action::Copy(c) => c.run(st),
+        Action::Fill(f) => f.run(st),
+        Action::Record(event, generation) => {
+            st.event_done(*event, *generation);
+            Ok(())
+        }
+        Action::Alloc(p) => {
+            st.graph_memory(*p, true);
+            Ok(())
+        }
+        Action::Free(p) => {
+            st.free_in_order(*p);
+            Ok(())
+        }
+        Action::WriteValue(p, value, bytes) => {
+            let pieces = st.ranges.pieces(*p, *bytes)?;
+            // SAFETY: live memory of at least 4 or 8 aligned bytes.
+            unsafe {
+                if *bytes == 4 {
+                    (pieces[0].0 as *mut u32).write_volatile(*value as u32)
+                } else {
+                    (pieces[0].0 as *mut u64).write_volatile(*value)
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+impl State {
+    pub fn complete(&self, point: &Point) -> bool {
+        self.streams
+            .get(&point.0)
+            .is_none_or(|s| s.completed >= point.1)
+    }
+
+    /// Puts an operation at the end of a stream's queue.
+    pub fn enqueue(&mut self, key: Handle, after: Vec<Point>, action: Action) -> Point {
+        start();
+        let Some(s) = self.streams.get_mut(&key) else {
+            return (key, 0);
+        };
+        s.submitted += 1;
+        let number = s.submitted;
+        s.queue.push_back(Op {
+            number,
+            after,
+            action,
+            submitted: Instant::now(),
+            due: None,
+            away: false,
+            finished: false,
+        });
+        self.busy.insert(key);
+        state::work_arrived();
+        (key, number)
+    }
+
+    fn finish(&mut self, key: Handle, number: u64) {
+        let Some(s) = self.streams.get_mut(&key) else {
+            return;
+        };
+        s.queue.pop_front();
+        s.completed = number;
+        if s.queue.is_empty() {
+            self.busy.remove(&key);
+            if self.streams[&key].destroyed {
+                self.streams.remove(&key);
+            }
+        }
+    }
+}

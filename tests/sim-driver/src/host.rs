@@ -1,0 +1,105 @@
+//! Host memory that the device can reach: pinned and registered.
+use crate::abi::*;
+use crate::ranges::{Kind, Range};
+use crate::state::{lock, Guard};
+use crate::stream::wait_points;
+
+const DEVICE_MAP: u32 = 2;
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn alloc(out: *mut Ptr, size: usize, flags: u32) -> R {
+    let mut st = lock();
+    let (context, device) = st.current_device()?;
+    if out.is_null() || flags > 7 {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: not null; the caller vouches for it.
+    unsafe { put(out, 0)? };
+    if size == 0 {
+        return Ok(());
+    }
+    let p = st.alloc_host(
+        context,
+        device,
+        size as u64,
+        Kind::Pinned(flags | DEVICE_MAP),
+    )?;
+    // SAFETY: as above.
+    unsafe { put(out, p) }
+}
+
+/// Waits for everything queued anywhere: host memory may be used by any device.
+fn rest(st: Guard) -> Guard {
+    let points = st.points(|_| true);
+    wait_points(st, &points)
+}
+
+api! {
+    fn cuMemHostAlloc(out: *mut Ptr, size: usize, flags: u32) {
+        alloc(out, size, flags)
+    }
+    fn cuMemAllocHost_v2(out: *mut Ptr, size: usize) {
+        alloc(out, size, 0)
+    }
+    fn cuMemFreeHost(p: Ptr) {
+        if p == 0 {
+            return Ok(());
+        }
+        let mut st = lock();
+        match st.ranges.at_mut(p) {
+            Some(r) if matches!(r.kind, Kind::Pinned(_)) && !r.leaving => r.leaving = true,
+            _ => return Err(INVALID_VALUE),
+        }
+        let mut st = rest(st);
+        st.release(p);
+        Ok(())
+    }
+    fn cuMemHostRegister_v2(p: Ptr, size: usize, flags: u32) {
+        let mut st = lock();
+        let (context, device) = st.current_device()?;
+        if p == 0 || size == 0 {
+            return Err(INVALID_VALUE);
+        }
+        if !st.ranges.overlapping(p, p + size as u64).is_empty() {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        st.ranges.add(Range {
+            base: p,
+            size: size as u64,
+            host: p,
+            kind: Kind::Registered(flags | DEVICE_MAP),
+            device,
+            context,
+            id: 0,
+            block: None,
+            sync_memops: false,
+            leaving: false,
+            access: true,
+        });
+        Ok(())
+    }
+    fn cuMemHostUnregister(p: Ptr) {
+        let st = lock();
+        match st.ranges.at(p) {
+            Some(r) if matches!(r.kind, Kind::Registered(_)) => {}
+            Some(_) => return Err(INVALID_VALUE),
+            None => return Err(HOST_MEMORY_NOT_REGISTERED),
+        }
+        let mut st = rest(st);
+        st.release(p);
+        Ok(())
+    }
+    fn cuMemHostGetDevicePointer_v2(out: *mut Ptr, p: Ptr, flags: u32) {
+        let st = lock();
+        let r = st.ranges.find(p).filter(|r| r.on_host() && flags == 0).ok_or(INVALID_VALUE)?;
+        put(out, p.max(r.base))
+    }
+    fn cuMemHostGetFlags(flags: *mut u32, p: Ptr) {
+        let st = lock();
+        match st.ranges.find(p).map(|r| r.kind) {
+            Some(Kind::Pinned(f) | Kind::Registered(f)) => put(flags, f),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The driver's life: cuInit, forks, the end of the process; and its names for errors.
+use crate::abi::*;
+use crate::config;
+use crate::device::Device;
+use crate::entry::{ENDED, FORKED, READY};
+use crate::pool::Pool;
+use crate::state::lock;
+use crate::stats;
+use std::ffi::c_char;
+use std::sync::atomic::Ordering::*;
+
+extern "C" fn forked() {
+    if READY.load(Acquire) {
+        FORKED.store(true, Release);
+    }
+}
+
+extern "C" fn ending() {
+    if FORKED.load(Acquire) {
+        return;
+    }
+    stats::write();
+    ENDED.store(true, Release);
+}
+
+fn init() -> R {
+    if FORKED.load(Acquire) {
+        return Err(NOT_INITIALIZED);
+    }
+    if ENDED.load(Acquire) {
+        return Err(DEINITIALIZED);
+    }
+    let config = config::get();
+    if config.devices == 0 {
+        return Err(NO_DEVICE);
+    }
+    let mut st = lock();
+    if READY.load(Acquire) {
+        return Ok(());
+    }
+    for ordinal in 0..config.devices {
+        let (primary, pool) = (st.handle(), st.handle());
+        st.pools.insert(pool, Pool::new(ordinal));
+        st.devices.push(Device::new(primary, pool));
+    }
+    // SAFETY: both functions live as long as the library, which is never unloaded.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+        libc::atexit(ending);
+    }
+    READY.store(true, Release);
+    Ok(())
+}
+
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn error_text(
+    out: *mut *const c_char,
+    code: i32,
+    text: fn(&(i32, &'static str, &'static str)) -> &'static str,
+) -> R {
+    let found = ERRORS.iter().find(|e| e.0 == code);
+    // SAFETY: passed on; the texts end in NUL.
+    unsafe {
+        match found {
+            Some(e) => put(out, text(e).as_ptr().cast()),
+            None => {
+                put_opt(out, std::ptr::null());
+                Err(INVALID_VALUE)
+            }
+        }
+    }
+}
+
+api! {
+    fn cuInit(flags: u32) {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        init()
+    }
+    fn cuDriverGetVersion(version: *mut i32) {
+        put(version, config::get().driver_version)
+    }
+    fn cuGetErrorName(code: i32, out: *mut *const c_char) {
+        error_text(out, code, |e| e.1)
+    }
+    fn cuGetErrorString(code: i32, out: *mut *const c_char) {
+        error_text(out, code, |e| e.2)
+    }
+}

@@ -1,9 +1,21 @@
 //! libcushion.so: stands between a CUDA program and its driver. Translates between C and the pool; decides nothing.
+//!
+//! * [`table`]: every symbol that is stood in for.
+//! * [`real`]: finding the functions that are not ours.
+//! * [`route`]: which address a program gets when it asks for one.
+//! * [`entry`]: the way into every hook.
+//! * [`process`]: the life of the process: load, waking, fork, exit.
+//! * [`exports`]: the hooks themselves.
 
-mod abi;
-mod entry;
-mod exports;
-mod process;
-mod real;
-mod route;
-mod table;
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
+compile_error!(
+    "cushion-shim is written for x86-64 Linux with glibc: registers and the dynamic linker's ways"
+);
+
+pub mod abi;
+pub mod entry;
+pub mod exports;
+pub mod process;
+pub mod real;
+pub mod route;
+pub mod table;

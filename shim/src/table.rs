@@ -114,11 +114,20 @@ macro_rules! hooks {
             /// The caller owes what the driver's documentation asks of a caller of this function.
             #[no_mangle]
             pub unsafe extern "C" fn $symbol($($argument: $type),*) -> Status {
+                /// The driver's function, for the handler.
+                unsafe extern "C" fn noted($($argument: $type),*) -> Status {
+                    let real = HOOKS[Id::$symbol as usize].real();
+                    // SAFETY: the exported function has found `real`: the driver's function of exactly this symbol,
+                    // whose signature the row states.
+                    let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
+                    // SAFETY: the caller is the handler, which owes what the driver asks of a caller.
+                    entry::answered(unsafe { real($($argument),*) })
+                }
                 let Some(real) = entry::real(Id::$symbol) else { return NOT_FOUND };
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
                 // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
-                entry::enter(Kind::$kind, || unsafe { $handler(real, $($argument),*) }, || unsafe { real($($argument),*) })
+                entry::enter(Kind::$kind, || unsafe { $handler(noted, $($argument),*) }, || unsafe { real($($argument),*) })
             }
         )*
     };

@@ -1,7 +1,133 @@
-//! The life of the process: asleep, active, passing everything through, leaving.
+//! The life of the process, as the shim lives it.
+//!
+//! ```text
+//! asleep --first hooked call--> active --exit--> exiting
+//!    |                            |
+//!    +--CUSHION_DISABLE,          +--child of a fork, internal error--> passthrough
+//!       privileged program--> passthrough
+//! ```
+//!
+//! Asleep, the shim has no thread, no file and no heap of its own. A child that was forked before the shim was active
+//! starts asleep and gets a report of its own; a child of an active process passes everything through for good, since
+//! the driver does not work there either. Exiting changes nothing for the program's calls: only the report is final.
+//!
+//! What is used by others: [`state`], [`activate`], [`on_exit`], [`start_directory`], [`say`].
+
+mod exit;
+mod fork;
+mod panic;
+mod start;
+
+pub use exit::{on_exit, Way};
+pub use fork::is_awake;
+pub use panic::broken_count;
+pub use start::{say, start_directory};
 
 use cushion::config::Config;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+
+/// Where the process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// No hooked function was called yet.
+    Asleep,
+    /// Hooks work.
+    Active,
+    /// Hooks work, and the final report is being written or was.
+    Exiting,
+    /// Every call goes straight to the driver, until the end.
+    Passthrough(Reason),
+}
+
+/// Why calls go straight to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// CUSHION_DISABLE, or a privileged program.
+    Disabled,
+    /// This is a child of an active process.
+    Forked,
+    /// An internal error.
+    Broken,
+}
+
+const ASLEEP: u8 = 0;
+const WAKING: u8 = 1;
+const ACTIVE: u8 = 2;
+const DISABLED: u8 = 3;
+const FORKED: u8 = 4;
+const BROKEN: u8 = 5;
+
+static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
+/// The process that woke the shim: a vfork child shares our memory, but not this.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Where the process is in its life.
+pub fn state() -> State {
+    match STATE.load(Ordering::Acquire) {
+        ASLEEP | WAKING => State::Asleep,
+        ACTIVE if !is_awake() => State::Passthrough(Reason::Forked),
+        ACTIVE if exit::has_begun() => State::Exiting,
+        ACTIVE => State::Active,
+        DISABLED => State::Passthrough(Reason::Disabled),
+        FORKED => State::Passthrough(Reason::Forked),
+        _ => State::Passthrough(Reason::Broken),
+    }
+}
+
+/// Wakes the shim if it is asleep; whether it is awake now. The first hooked call does this by itself.
+#[cold]
+pub fn activate() -> bool {
+    loop {
+        match STATE.load(Ordering::Acquire) {
+            ASLEEP => {
+                if is_disabled() {
+                    STATE.store(DISABLED, Ordering::Release);
+                    return false;
+                }
+                if STATE
+                    .compare_exchange(ASLEEP, WAKING, Ordering::AcqRel, Ordering::Acquire)
+                    .is_ok()
+                {
+                    wake();
+                    return true;
+                }
+            }
+            // Another thread is at it, unless we are the child of a fork in that very moment.
+            WAKING
+                if OWNER.load(Ordering::Acquire) == pid() || OWNER.load(Ordering::Acquire) == 0 =>
+            {
+                std::thread::yield_now();
+            }
+            ACTIVE if is_awake() => return true,
+            WAKING | ACTIVE => STATE.store(FORKED, Ordering::Release),
+            _ => return false,
+        }
+    }
+}
+
+fn wake() {
+    OWNER.store(pid(), Ordering::Release);
+    panic::take_over();
+    exit::watch();
+    fork::arm();
+    STATE.store(ACTIVE, Ordering::Release);
+}
+
+/// Gives up: every later call is the driver's.
+fn give_up() {
+    STATE.store(BROKEN, Ordering::Release);
+    fork::disarm();
+}
+
+/// Whether this very process woke the shim, and it is still awake.
+fn is_owner() -> bool {
+    STATE.load(Ordering::Acquire) == ACTIVE && is_awake() && OWNER.load(Ordering::Acquire) == pid()
+}
+
+fn pid() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() }
+}
 
 /// Whether `CUSHION_DISABLE` or a privileged program has turned the shim off: no look-up is answered with a hook, and
 /// exported functions go straight on.

@@ -1,0 +1,134 @@
+//! The ways out: return from main and exit() reach us through .fini_array, after every atexit handler; quick_exit()
+//! through at_quick_exit; _exit() and _Exit() through exported functions. A killed process has no last word.
+//!
+//! The last word is said once, by the process that woke the shim, and makes no CUDA call: the driver may be gone.
+
+use crate::entry;
+use crate::real::linker::{self, Libc};
+use std::ffi::c_int;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// How the process is leaving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Return from main, or exit(): handlers have run, other threads may still run.
+    Exit,
+    /// quick_exit().
+    Quick,
+    /// _exit() or _Exit(): perhaps from a signal handler, so the caller may hold any lock, malloc's among them. Work
+    /// that another thread can do is better done there, with a limit on the wait.
+    Immediate,
+}
+
+/// What is called at the end.
+pub type AtExit = fn(Way);
+
+const HANDLERS_MAX: usize = 4;
+static HANDLERS: [AtomicUsize; HANDLERS_MAX] = [const { AtomicUsize::new(0) }; HANDLERS_MAX];
+
+const NOT_BEGUN: u8 = 0;
+const BEGUN: u8 = 1;
+const DONE: u8 = 2;
+static PROGRESS: AtomicU8 = AtomicU8::new(NOT_BEGUN);
+
+/// Longest that _exit waits for a last word that another thread is saying.
+const WAIT_MS: u32 = 2000;
+
+/// Has `handler` called once when this process ends by itself, if the shim was woken in this very process. False if
+/// there are too many.
+pub fn on_exit(handler: AtExit) -> bool {
+    let vacant = |slot: &AtomicUsize| {
+        slot.compare_exchange(0, handler as usize, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    };
+    HANDLERS.iter().any(vacant)
+}
+
+/// Whether the end has begun.
+pub fn has_begun() -> bool {
+    PROGRESS.load(Ordering::Acquire) != NOT_BEGUN
+}
+
+extern "C" {
+    fn at_quick_exit(handler: extern "C" fn()) -> c_int;
+}
+
+/// Registers what has to be registered while the process is awake.
+pub fn watch() {
+    // SAFETY: the handler lives as long as this library, which nobody unloads.
+    unsafe { at_quick_exit(quick) };
+}
+
+extern "C" fn quick() {
+    finish(Way::Quick);
+}
+
+extern "C" fn fini() {
+    finish(Way::Exit);
+}
+
+/// The linker runs .fini_array when all atexit handlers and all destructors of the program's objects have run.
+#[used]
+#[link_section = ".fini_array"]
+static FINI: extern "C" fn() = fini;
+
+/// Stands in for `_exit`.
+#[no_mangle]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    finish(Way::Immediate);
+    leave(Libc::Exit, status)
+}
+
+/// Stands in for `_Exit`.
+#[no_mangle]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    finish(Way::Immediate);
+    leave(Libc::ExitC99, status)
+}
+
+fn leave(which: Libc, status: c_int) -> ! {
+    let next = linker::next(which, 0);
+    if next != 0 {
+        // SAFETY: `linker` found it as `_exit` or `_Exit`.
+        unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(next)(status) };
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+fn finish(way: Way) {
+    if !super::is_owner() {
+        return;
+    }
+    if PROGRESS
+        .compare_exchange(NOT_BEGUN, BEGUN, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        return wait_for_other();
+    }
+    // A signal handler that leaves in the midst of a hook of this thread would wait for itself.
+    let _ = entry::alone(|| {
+        for slot in &HANDLERS {
+            let handler = slot.load(Ordering::Acquire);
+            if handler != 0 {
+                // SAFETY: only `on_exit` stores there.
+                let handler = unsafe { std::mem::transmute::<usize, AtExit>(handler) };
+                let _ = catch_unwind(AssertUnwindSafe(|| handler(way)));
+            }
+        }
+    });
+    PROGRESS.store(DONE, Ordering::Release);
+}
+
+/// Another thread is saying the last word, or this one is (a handler that leaves by _exit): wait a little, not for ever.
+fn wait_for_other() {
+    for _ in 0..WAIT_MS {
+        if PROGRESS.load(Ordering::Acquire) == DONE || entry::is_inside() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

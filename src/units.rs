@@ -81,7 +81,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
 pub fn size_setting(bytes: u64) -> String {
     SIZE_UNITS
         .iter()
-        .find(|(_, scale)| bytes > 0 && bytes % scale == 0)
+        .find(|(_, scale)| bytes > 0 && bytes.is_multiple_of(*scale))
         .map_or_else(
             || bytes.to_string(),
             |(name, scale)| format!("{}{name}", bytes / scale),
@@ -93,8 +93,8 @@ pub fn duration_setting(duration: Duration) -> String {
     let micros = duration.as_micros();
     match micros {
         0 => "0".to_owned(),
-        _ if micros % 1_000_000 == 0 => format!("{}s", micros / 1_000_000),
-        _ if micros % 1_000 == 0 => format!("{}ms", micros / 1_000),
+        _ if micros.is_multiple_of(1_000_000) => format!("{}s", micros / 1_000_000),
+        _ if micros.is_multiple_of(1_000) => format!("{}ms", micros / 1_000),
         _ => format!("{micros}us"),
     }
 }

@@ -90,7 +90,7 @@ macro_rules! hooks {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Id { $($symbol),* }
+        pub enum Id { $( #[doc = stringify!($symbol)] $symbol),* }
 
         /// Name of each row, for the compiler's use.
         const SYMBOLS: [&str; [$(stringify!($symbol)),*].len()] = [$(stringify!($symbol)),*];

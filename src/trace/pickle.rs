@@ -306,7 +306,7 @@ impl Machine<'_> {
     fn set_items(&mut self, items: Vec<Id>) -> Result<(), ReadError> {
         let top = self.top()?;
         match &mut self.values[top] {
-            Value::Dict(pairs) if items.len() % 2 == 0 => {
+            Value::Dict(pairs) if items.len().is_multiple_of(2) => {
                 pairs.extend(items.chunks(2).map(|p| (p[0], p[1])))
             }
             _ => return Err(ReadError::byte(self.at, "a dict and pairs to put into it")),

@@ -9,5 +9,6 @@ pub mod config;
 pub mod ledger;
 pub mod pool;
 pub mod replay;
+pub mod report;
 pub mod trace;
 pub mod units;

@@ -1,0 +1,88 @@
+//! Reads a report, also one from a newer minor version. Files come from other users: nothing in them is trusted.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{Report, FORMAT, FORMAT_MAJOR};
+
+/// Larger files are no reports of ours, which are bounded far below.
+const SIZE_LIMIT_BYTES: u64 = 1 << 30;
+
+/// Why a report could not be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The file could not be read.
+    File(PathBuf, io::Error),
+    /// It is longer than any report.
+    TooLarge,
+    /// It is no JSON, or its parts are not what the format says.
+    Malformed(serde_json::Error),
+    /// It is something else.
+    NotAReport,
+    /// Its major version is another.
+    UnknownVersion(String),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::File(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            ReadError::TooLarge => write!(f, "larger than {SIZE_LIMIT_BYTES} bytes: not a cushion report"),
+            ReadError::Malformed(error) => write!(f, "not a whole report: {error}"),
+            ReadError::NotAReport => write!(f, "not a cushion report"),
+            ReadError::UnknownVersion(version) => write!(
+                f,
+                "report format {version:?} is not known to this version, which reads {FORMAT_MAJOR}.x"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Reads a report file.
+pub fn read(path: &Path) -> Result<Report, ReadError> {
+    let file_error = |error| ReadError::File(path.to_owned(), error);
+    let file = File::open(path).map_err(file_error)?;
+    let mut bytes = Vec::new();
+    file.take(SIZE_LIMIT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(file_error)?;
+    if bytes.len() as u64 > SIZE_LIMIT_BYTES {
+        return Err(ReadError::TooLarge);
+    }
+    parse(&bytes)
+}
+
+/// Reads a report from memory. The version is looked at first, so that an unknown one is never taken for damage.
+pub fn parse(bytes: &[u8]) -> Result<Report, ReadError> {
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Head {
+        format: serde_json::Value,
+        format_version: serde_json::Value,
+    }
+    let head: Head = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => ReadError::NotAReport,
+        _ => ReadError::Malformed(error),
+    })?;
+    if head.format != FORMAT {
+        return Err(ReadError::NotAReport);
+    }
+    let version = match &head.format_version {
+        serde_json::Value::String(version) => version.clone(),
+        other => other.to_string(),
+    };
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok());
+    if major != Some(FORMAT_MAJOR) {
+        return Err(ReadError::UnknownVersion(version));
+    }
+    serde_json::from_slice(bytes).map_err(ReadError::Malformed)
+}

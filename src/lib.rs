@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+pub mod ipc_handle;
 pub mod ledger;
 pub mod pool;
 pub mod replay;

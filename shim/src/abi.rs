@@ -4,7 +4,6 @@
 //! bindings may answer a code that a Rust enum does not have.
 
 use cudarc::driver::sys::CUresult;
-#[allow(unused_imports)]
 pub use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
 
 /// A `CUresult` of any driver version.
@@ -20,3 +19,79 @@ pub const OUT_OF_MEMORY: Status = CUresult::CUDA_ERROR_OUT_OF_MEMORY as Status;
 pub const NOT_FOUND: Status = CUresult::CUDA_ERROR_NOT_FOUND as Status;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const PER_THREAD_FLAG: std::ffi::c_ulonglong = 2;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+pub const STREAM_CAPTURE_UNSUPPORTED: Status =
+    CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as Status;
+/// `CUDA_ERROR_INVALID_CONTEXT`.
+pub const INVALID_CONTEXT: Status = CUresult::CUDA_ERROR_INVALID_CONTEXT as Status;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+pub const CONTEXT_IS_DESTROYED: Status = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as Status;
+
+/// `CUipcMemHandle`: passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcHandle {
+    /// Opaque bytes.
+    pub bytes: [u8; 64],
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR` (the 64-bit form). The format is an integer, since a newer driver may know more of them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ArrayDescriptor {
+    /// Elements.
+    pub width: usize,
+    /// Elements; 0 for one dimension.
+    pub height: usize,
+    /// `CUarray_format`.
+    pub format: u32,
+    /// 1, 2 or 4 for the plain formats.
+    pub channel_count: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Array3dDescriptor {
+    /// Elements.
+    pub width: usize,
+    /// Elements; 0 for one dimension.
+    pub height: usize,
+    /// Elements or layers; 0 for two dimensions.
+    pub depth: usize,
+    /// `CUarray_format`.
+    pub format: u32,
+    /// 1, 2 or 4 for the plain formats.
+    pub channel_count: u32,
+    /// `CUDA_ARRAY3D_*`.
+    pub flags: u32,
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Location {
+    /// `CUmemLocationType`; an integer, since a newer driver may know more kinds.
+    pub kind: i32,
+    /// Ordinal.
+    pub id: i32,
+}
+
+/// The head of `CUmemAllocationProp`, as far as the shim reads it.
+#[repr(C)]
+pub struct AllocationProperties {
+    /// `CUmemAllocationType`.
+    pub kind: i32,
+    /// `CUmemAllocationHandleType` bits.
+    pub handle_types: i32,
+    /// Where.
+    pub location: Location,
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+pub const LOCATION_DEVICE: i32 = 1;
+
+/// `CU_STREAM_PER_THREAD`.
+pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+pub const NOT_SUPPORTED: Status = CUresult::CUDA_ERROR_NOT_SUPPORTED as Status;

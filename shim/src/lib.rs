@@ -6,6 +6,9 @@
 //! * [`entry`]: the way into every hook.
 //! * [`process`]: the life of the process: load, waking, fork, exit.
 //! * [`exports`]: the hooks themselves.
+//! * [`device`]: contexts and their pools, the driver under them, what the program's work means for both.
+//! * [`ledger`], [`stack`]: who holds memory.
+//! * [`driver`]: the driver functions that the shim itself calls.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!(
@@ -13,9 +16,13 @@ compile_error!(
 );
 
 pub mod abi;
+pub mod device;
+pub mod driver;
 pub mod entry;
 pub mod exports;
+pub mod ledger;
 pub mod process;
 pub mod real;
 pub mod route;
+pub mod stack;
 pub mod table;

@@ -1,27 +1,254 @@
-//! Device memory, one call at a time.
+//! Device memory, one call at a time: the calls that the pool answers.
+//!
+//! # Decision: while a stream captures, the driver answers
+//! An allocation made while any stream captures goes to the driver as it is, whose answer is the right one. A free of a
+//! pooled block cannot (the driver does not know the block), so the driver is asked by an allocation and a free of a
+//! throw-away block: it refuses, invalidates the capture, or waits, exactly as it would for the program's own free.
+
 use crate::abi::*;
+use crate::device::contexts::{self, Context};
+use crate::device::{capture, order, reclaim, settings};
+use crate::ledger::{self, Kind, Space};
+use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type RealAlloc = unsafe extern "C" fn(*mut CUdeviceptr, usize) -> Status;
+type RealFree = unsafe extern "C" fn(CUdeviceptr) -> Status;
 
 /// `cuMemAlloc_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn alloc(
-    real: unsafe extern "C" fn(*mut CUdeviceptr, usize) -> Status,
+pub unsafe fn alloc(real: RealAlloc, address: *mut CUdeviceptr, size_bytes: usize) -> Status {
+    if address.is_null() || size_bytes == 0 {
+        // SAFETY: the caller's arguments, unchanged; the driver refuses them in its own way.
+        return unsafe { real(address, size_bytes) };
+    }
+    match pooled(size_bytes as u64) {
+        Answer::Pooled(block) => {
+            // SAFETY: not null; the caller owes a place to write an address to.
+            unsafe { address.write(block) };
+            SUCCESS
+        }
+        Answer::Refused(code) => {
+            // The driver clears the out-parameter when memory is short (facts: out_after_oom=0).
+            // SAFETY: as above.
+            unsafe { address.write(0) };
+            code
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        Answer::Driver => direct(
+            size_bytes as u64,
+            || unsafe { real(address, size_bytes) },
+            || unsafe { *address },
+        ),
+    }
+}
+
+type RealPitch = unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> Status;
+
+/// What the driver rounds a row up to: the pitch it gives a row of one byte. Learnt once; devices of one process are
+/// taken to agree, which all that CUDA 11 to 13 supports do (512 bytes).
+fn pitch_alignment_bytes(real: RealPitch) -> Option<usize> {
+    static ALIGNMENT: AtomicUsize = AtomicUsize::new(0);
+    match ALIGNMENT.load(Ordering::Relaxed) {
+        0 => {}
+        known => return Some(known),
+    }
+    let driver = crate::driver::get()?;
+    let (mut block, mut pitch) = (0, 0);
+    // SAFETY: the out-parameters are ours; the block is freed at once.
+    unsafe {
+        if real(&mut block, &mut pitch, 1, 1, 4) != SUCCESS {
+            return None;
+        }
+        (driver.mem_free)(block);
+    }
+    if !pitch.is_power_of_two() {
+        return None;
+    }
+    ALIGNMENT.store(pitch, Ordering::Relaxed);
+    Some(pitch)
+}
+
+/// `cuMemAllocPitch_v2`: rows at the driver's own pitch, the block from the pool.
+pub unsafe fn alloc_pitch(
+    real: RealPitch,
     address: *mut CUdeviceptr,
-    size_bytes: usize,
+    pitch_bytes: *mut usize,
+    width_bytes: usize,
+    height: usize,
+    element_bytes: c_uint,
 ) -> Status {
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(address, size_bytes) }
+    let native = || unsafe { real(address, pitch_bytes, width_bytes, height, element_bytes) };
+    let pitch = match (
+        matches!(element_bytes, 4 | 8 | 16),
+        pitch_alignment_bytes(real),
+    ) {
+        (true, Some(alignment)) => width_bytes.checked_next_multiple_of(alignment),
+        _ => None,
+    };
+    let size = pitch
+        .and_then(|pitch| pitch.checked_mul(height))
+        .filter(|&size| size > 0);
+    let (Some(pitch), Some(size)) = (pitch, size) else {
+        return native();
+    };
+    if address.is_null() || pitch_bytes.is_null() {
+        return native();
+    }
+    match pooled(size as u64) {
+        Answer::Pooled(block) => {
+            // SAFETY: not null; the caller owes places to write to.
+            unsafe {
+                address.write(block);
+                pitch_bytes.write(pitch);
+            }
+            SUCCESS
+        }
+        Answer::Refused(code) => {
+            // SAFETY: as above.
+            unsafe { address.write(0) };
+            code
+        }
+        // SAFETY: read after success only.
+        Answer::Driver => direct(size as u64, native, || unsafe { *address }),
+    }
 }
 
 /// `cuMemFree_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub unsafe fn free(
-    real: unsafe extern "C" fn(CUdeviceptr) -> Status,
+pub unsafe fn free(real: RealFree, address: CUdeviceptr) -> Status {
+    if address == 0 {
+        // SAFETY: the caller's argument, unchanged.
+        return unsafe { real(address) };
+    }
+    match contexts::with_owner(|context| release(context, address, settings::get().host_wait())) {
+        Some(code) => code,
+        None => {
+            // SAFETY: the caller's argument, unchanged: memory that the pool does not own is the driver's (hazard 4).
+            let code = ledger::released(Space::Device, address, || unsafe { real(address) });
+            contexts::observe(code);
+            code
+        }
+    }
+}
+
+/// `cuMemFreeAsync`: legal for memory of cuMemAlloc too. The pool's own fence covers the stream order.
+pub unsafe fn free_async(
+    real: unsafe extern "C" fn(CUdeviceptr, CUstream) -> Status,
     address: CUdeviceptr,
+    stream: CUstream,
 ) -> Status {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(address) }
+    match contexts::with_owner(|context| release(context, address, false)) {
+        Some(code) => code,
+        None => {
+            // SAFETY: the caller's arguments, unchanged.
+            ledger::released(Space::Device, address, || unsafe { real(address, stream) })
+        }
+    }
+}
+
+/// Who answers an allocation.
+enum Answer {
+    Pooled(CUdeviceptr),
+    Refused(Status),
+    Driver,
+}
+
+fn pooled(size_bytes: u64) -> Answer {
+    if capture::active() || order::unfenceable() {
+        return Answer::Driver;
+    }
+    contexts::with_current(|context| {
+        if context.dead().is_some() {
+            return Answer::Driver;
+        }
+        let tag = ledger::tag().0;
+        let request = Request {
+            size_bytes,
+            tag,
+            capturing: false,
+            isolated: false,
+        };
+        match context.pool.allocate(&context.backing, request) {
+            Ok(grant) => Answer::Pooled(grant.address),
+            Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
+                match context.pool.allocate(&context.backing, request) {
+                    Ok(grant) => Answer::Pooled(grant.address),
+                    Err(refusal) => answer(refusal),
+                }
+            }
+            Err(refusal) => answer(refusal),
+        }
+    })
+    .unwrap_or(Answer::Driver)
+}
+
+fn answer(refusal: Refusal) -> Answer {
+    match refusal {
+        Refusal::Limit { .. } | Refusal::Driver => Answer::Refused(OUT_OF_MEMORY),
+        Refusal::Failed(code) => {
+            contexts::observe(code);
+            Answer::Refused(code)
+        }
+        Refusal::TooLarge | Refusal::Forgotten => Answer::Driver,
+    }
+}
+
+/// An allocation that the driver makes for the program, within the limit.
+fn direct(
+    size_bytes: u64,
+    call: impl Fn() -> Status,
+    address: impl FnOnce() -> CUdeviceptr,
+) -> Status {
+    ledger::counted(Kind::Device, size_bytes, call, address)
+}
+
+/// Frees a block of `context`'s pool. `None`: the pool does not know the address.
+fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<Status> {
+    let mut mode = FreeMode {
+        host_wait,
+        capturing: false,
+    };
+    if context.dead().is_some() || capture::active() {
+        match context.pool.find(address) {
+            Found::NotMine => return None,
+            Found::Live(block) if block.base == address => {}
+            Found::Live(_) | Found::Dead => return Some(INVALID_VALUE),
+        }
+        if let Some(code) = context.dead() {
+            return Some(code);
+        }
+        match ask_the_driver() {
+            SUCCESS => {
+                mode = FreeMode {
+                    host_wait: false,
+                    capturing: true,
+                }
+            }
+            code => return Some(code),
+        }
+    }
+    match context.pool.free(&context.backing, address, mode) {
+        FreeOutcome::NotMine => None,
+        FreeOutcome::NotLive => Some(INVALID_VALUE),
+        FreeOutcome::Freed { .. } => Some(SUCCESS),
+        FreeOutcome::Failed(code) => {
+            contexts::observe(code);
+            Some(code)
+        }
+    }
+}
+
+/// What the driver says to a free at this moment, found out with a throw-away block.
+fn ask_the_driver() -> Status {
+    let Some(driver) = crate::driver::get() else {
+        return SUCCESS;
+    };
+    let mut block: CUdeviceptr = 0;
+    // SAFETY: the out-parameter is ours.
+    match unsafe { (driver.mem_alloc)(&mut block, 1) } {
+        // SAFETY: the block was allocated just now and nobody else knows it.
+        SUCCESS => unsafe { (driver.mem_free)(block) },
+        code => code,
+    }
 }

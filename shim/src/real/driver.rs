@@ -65,6 +65,25 @@ pub fn discover() {
     }
 }
 
+/// Whether a driver is loaded.
+pub fn is_loaded() -> bool {
+    discover();
+    known().next().is_some()
+}
+
+/// A function of the driver that the shim itself calls, hooked or not; null if no driver is loaded or it has none.
+pub fn symbol(name: &CStr) -> *mut c_void {
+    let mut found = 0;
+    loaded::visit(|object| {
+        if object.soname() == SONAME {
+            found = object.defines(name).unwrap_or(0);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    found as *mut c_void
+}
+
 /// The row whose driver function is at `address`. Where the driver serves several rows with one function, the first
 /// that is `preferred`.
 pub fn row_at(address: usize, preferred: impl Fn(usize) -> bool) -> Option<usize> {

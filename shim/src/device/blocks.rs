@@ -1,0 +1,110 @@
+//! What the program may know of an address that lies in a pool or in memory imported from another process.
+
+use super::{contexts, imports};
+use crate::abi::*;
+use cushion::pool::Found;
+use dashmap::DashMap;
+use once_cell::sync::Lazy;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// An address that the driver knows nothing of.
+pub const NOWHERE: CUdeviceptr = 0x10;
+
+/// What an address is to the program.
+pub enum Seen {
+    /// Not in a pool: the driver's answer is right.
+    Elsewhere,
+    /// In a segment of a pool, but in no live block.
+    Dead,
+    /// In a block.
+    Block {
+        /// First byte.
+        base: u64,
+        /// As requested.
+        size_bytes: u64,
+        /// The driver's BUFFER_ID, different for every allocation.
+        id: u64,
+        /// SYNC_MEMOPS, where the driver's answer would be the neighbour's.
+        sync_memops: Option<bool>,
+    },
+}
+
+/// Pool ids stand apart from the driver's, which count from 1.
+const OWN_ID: u64 = 1 << 63;
+const IMPORTED_ID: u64 = 1 << 62;
+
+/// Blocks whose SYNC_MEMOPS was set, by base, with the allocation's id.
+static SYNC_MEMOPS: Lazy<DashMap<u64, u64>> = Lazy::new(DashMap::new);
+static ANY_SYNC_MEMOPS: AtomicBool = AtomicBool::new(false);
+
+/// What `address` is.
+pub fn seen(address: CUdeviceptr) -> Seen {
+    match contexts::find(address) {
+        Some((context, Found::Live(block))) => {
+            let id = OWN_ID | context.serial << 44 | block.sequence;
+            let sync_memops = ANY_SYNC_MEMOPS
+                .load(Ordering::Relaxed)
+                .then(|| SYNC_MEMOPS.get(&block.base).is_some_and(|set| *set == id));
+            Seen::Block {
+                base: block.base,
+                size_bytes: block.requested_bytes,
+                id,
+                sync_memops,
+            }
+        }
+        Some((_, Found::Dead)) => Seen::Dead,
+        _ => match imports::find(address) {
+            Some(block) => Seen::Block {
+                base: block.base,
+                size_bytes: block.size_bytes,
+                id: IMPORTED_ID | block.serial,
+                sync_memops: None,
+            },
+            None => Seen::Elsewhere,
+        },
+    }
+}
+
+/// Whether `size_bytes` from `address` run past the end of its block.
+pub fn overruns(address: CUdeviceptr, size_bytes: u64) -> bool {
+    match seen(address) {
+        Seen::Block {
+            base,
+            size_bytes: block_bytes,
+            ..
+        } => size_bytes > block_bytes - (address - base).min(block_bytes),
+        _ => false,
+    }
+}
+
+/// The memory of this block is known outside the program from now on: it is really freed, never handed out again.
+pub fn isolate(address: CUdeviceptr) {
+    if let Some((context, Found::Live(block))) = contexts::find(address) {
+        context.pool.retire_on_free(block.base);
+    }
+}
+
+/// Makes `call`, which sets SYNC_MEMOPS of `address`, and remembers it for the block.
+pub fn set_sync_memops(address: CUdeviceptr, on: bool, call: impl FnOnce() -> Status) -> Status {
+    let Some((context, Found::Live(block))) = contexts::find(address) else {
+        return call();
+    };
+    let id = OWN_ID | context.serial << 44 | block.sequence;
+    if on {
+        context.pool.retire_on_free(block.base);
+    } else if !block.whole_segment {
+        // Taking it off the segment would take it off a neighbour that set it. The flag is only ever stricter.
+        SYNC_MEMOPS.remove_if(&block.base, |_, set| *set == id);
+        return SUCCESS;
+    }
+    let code = call();
+    if code == SUCCESS {
+        ANY_SYNC_MEMOPS.store(true, Ordering::Relaxed);
+        if on {
+            SYNC_MEMOPS.insert(block.base, id);
+        } else {
+            SYNC_MEMOPS.remove(&block.base);
+        }
+    }
+    code
+}

@@ -1,0 +1,387 @@
+//! The contexts of this process and their pools.
+//!
+//! A [`Context`] is made when a context first allocates, and leaves the registry when the context is destroyed, reset or
+//! released for good (hazard 15). Contexts that never allocate are remembered by handle only, because their work can
+//! reach the memory of others.
+
+use super::backing::DriverBacking;
+use super::{limits, settings};
+use crate::abi::*;
+use crate::driver;
+use cushion::pool::{Budget, Found, Pool, Usage};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A context that has allocated, with its pool.
+pub struct Context {
+    /// The known context's serial number.
+    pub serial: u64,
+    /// The pool.
+    pub pool: Pool,
+    /// What the pool stands on.
+    pub backing: DriverBacking,
+    /// The device's limit, shared by its contexts.
+    pub budget: Arc<Budget>,
+    /// The sticky error that ended this context, or success. From then on every call is the driver's.
+    dead: AtomicI32,
+}
+
+impl Context {
+    /// The sticky error, if the context has died of one.
+    pub fn dead(&self) -> Option<Status> {
+        match self.dead.load(Ordering::Relaxed) {
+            SUCCESS => None,
+            code => Some(code),
+        }
+    }
+}
+
+/// A context whose work a fence must include.
+pub struct Reach(Arc<Known>);
+
+impl Reach {
+    /// Its side of the fence.
+    pub fn backing(&self) -> &DriverBacking {
+        &self.0.backing
+    }
+}
+
+/// Any live context of the process, with or without a pool.
+struct Known {
+    backing: DriverBacking,
+    /// Whether it is its device's primary context.
+    primary: AtomicBool,
+}
+
+#[derive(Default)]
+struct Registry {
+    pools: Vec<Arc<Context>>,
+    known: Vec<Arc<Known>>,
+    peers: bool,
+}
+
+static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
+    pools: Vec::new(),
+    known: Vec::new(),
+    peers: false,
+});
+/// Changes whenever a context leaves, so that no thread goes on with a remembered one.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static LAST: Cell<Option<(usize, u64, Arc<Context>)>> = const { Cell::new(None) };
+}
+
+/// The current context's handle; null when there is none or the driver refuses.
+pub fn current_handle() -> CUcontext {
+    let mut context: CUcontext = std::ptr::null_mut();
+    if let Some(driver) = driver::get() {
+        // SAFETY: the out-parameter is ours.
+        if unsafe { (driver.ctx_get_current)(&mut context) } != SUCCESS {
+            return std::ptr::null_mut();
+        }
+    }
+    context
+}
+
+/// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
+/// and the driver has the right answer to whatever was asked.
+pub fn with_current<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
+    remembered(with, find_or_make)
+}
+
+/// The same, for a context that has a pool already.
+fn with_current_if_known<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
+    remembered(with, find_pool)
+}
+
+fn remembered<R>(
+    with: impl FnOnce(&Context) -> R,
+    find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
+) -> Option<R> {
+    let handle = current_handle();
+    if handle.is_null() {
+        return None;
+    }
+    let generation = GENERATION.load(Ordering::Acquire);
+    // Taken out while in use, so that a call from inside `with` (there is none today) would find nothing, not a borrow.
+    let last = LAST.try_with(|last| last.take()).ok().flatten();
+    let context = match last {
+        Some((known, since, context)) if known == handle as usize && since == generation => context,
+        _ => find(handle)?,
+    };
+    let result = with(&context);
+    let _ = LAST.try_with(|last| last.set(Some((handle as usize, generation, context))));
+    Some(result)
+}
+
+fn find_pool(handle: CUcontext) -> Option<Arc<Context>> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry
+        .pools
+        .iter()
+        .find(|c| c.backing.context == handle as usize)
+        .cloned()
+}
+
+fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
+    if let Some(found) = find_pool(handle) {
+        return Some(found);
+    }
+    let driver = driver::get()?;
+    let mut device: CUdevice = 0;
+    // SAFETY: the out-parameter is ours; `handle` is current on this thread.
+    if unsafe { (driver.ctx_get_device)(&mut device) } != SUCCESS {
+        return None;
+    }
+    note_created(handle, device);
+    let budget = limits::budget(device);
+    let made = Arc::new(Context {
+        serial: serial_of(handle),
+        pool: Pool::new(settings::pool(), budget.clone()),
+        backing: DriverBacking::new(handle, device),
+        budget,
+        dead: AtomicI32::new(SUCCESS),
+    });
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = registry
+        .pools
+        .iter()
+        .find(|c| c.backing.context == handle as usize)
+    {
+        return Some(found.clone());
+    }
+    registry.pools.push(made.clone());
+    Some(made)
+}
+
+fn serial_of(handle: CUcontext) -> u64 {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry
+        .known
+        .iter()
+        .find(|k| k.backing.context == handle as usize)
+        .map_or(0, |k| k.backing.serial)
+}
+
+/// A context exists (created, retained, or seen current).
+pub fn note_created(handle: CUcontext, device: CUdevice) {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    if registry
+        .known
+        .iter()
+        .all(|known| known.backing.context != handle as usize)
+    {
+        let backing = DriverBacking::new(handle, device);
+        registry.known.push(Arc::new(Known {
+            backing,
+            primary: AtomicBool::new(false),
+        }));
+    }
+}
+
+/// `handle` is the primary context of `device`.
+pub fn note_primary(handle: CUcontext, device: CUdevice) {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    for known in registry.known.iter().filter(|k| k.backing.device == device) {
+        known
+            .primary
+            .store(known.backing.context == handle as usize, Ordering::Relaxed);
+    }
+}
+
+/// The primary context of a device, if it was ever seen and has not ended.
+pub fn primary_of(device: CUdevice) -> Option<CUcontext> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    let primary = |k: &&Arc<Known>| k.backing.device == device && k.primary.load(Ordering::Relaxed);
+    registry
+        .known
+        .iter()
+        .find(primary)
+        .map(|k| k.backing.context as CUcontext)
+}
+
+/// Whether the driver has the primary context of `device` alive.
+pub fn primary_is_active(device: CUdevice) -> bool {
+    let Some(driver) = driver::get() else {
+        return true;
+    };
+    let (mut flags, mut active) = (0, 1);
+    // SAFETY: the out-parameters are ours.
+    let code = unsafe { (driver.primary_get_state)(device, &mut flags, &mut active) };
+    code != SUCCESS || active != 0
+}
+
+/// Memory of one device can be reached from another from now on.
+pub fn note_peers() {
+    REGISTRY
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .peers = true;
+}
+
+/// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST). The caller
+/// puts it back with [`put_back`] if the driver then refused.
+pub fn take_out(handle: CUcontext) -> Option<Removed> {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    let known = registry
+        .known
+        .iter()
+        .position(|k| k.backing.context == handle as usize);
+    let pool = registry
+        .pools
+        .iter()
+        .position(|c| c.backing.context == handle as usize);
+    let removed = Removed {
+        known: known.map(|i| registry.known.remove(i)),
+        pool: pool.map(|i| registry.pools.remove(i)),
+    };
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    (removed.known.is_some() || removed.pool.is_some()).then_some(removed)
+}
+
+/// What [`take_out`] took.
+pub struct Removed {
+    known: Option<Arc<Known>>,
+    /// Its pool, if it ever allocated.
+    pub pool: Option<Arc<Context>>,
+}
+
+impl Removed {
+    /// The context's serial and its device.
+    pub fn place(&self) -> Option<(u64, CUdevice)> {
+        self.known
+            .as_ref()
+            .map(|known| (known.backing.serial, known.backing.device))
+    }
+}
+
+/// The context lives on after all.
+pub fn put_back(removed: Removed) {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    registry.known.extend(removed.known);
+    registry.pools.extend(removed.pool);
+}
+
+/// Every pool of the process.
+pub fn all() -> Vec<Arc<Context>> {
+    REGISTRY
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .pools
+        .clone()
+}
+
+/// The current context's device.
+pub fn current_device() -> Option<CUdevice> {
+    let driver = driver::get()?;
+    let mut device: CUdevice = 0;
+    // SAFETY: the out-parameter is ours.
+    (unsafe { (driver.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
+}
+
+/// The serial of the current context and its device: what a ledger entry says of where it was made.
+pub fn current_place() -> (u64, CUdevice) {
+    let handle = current_handle() as usize;
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    match registry.known.iter().find(|k| k.backing.context == handle) {
+        Some(known) => (known.backing.serial, known.backing.device),
+        None => (0, 0),
+    }
+}
+
+/// What the pools of one device hold together.
+pub fn usage_of_device(device: CUdevice) -> Usage {
+    let mut sum = Usage::default();
+    for context in all()
+        .iter()
+        .filter(|context| context.backing.device == device)
+    {
+        let usage = context.pool.usage();
+        sum.reserved_bytes += usage.reserved_bytes;
+        sum.allocated_bytes += usage.allocated_bytes;
+        sum.requested_bytes += usage.requested_bytes;
+        sum.held_bytes += usage.held_bytes;
+    }
+    sum
+}
+
+/// Runs `with` on the pools until one owns what it looks for: the current context's first.
+pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Option<R> {
+    let mut tried = 0;
+    let found = with_current_if_known(|context| {
+        tried = context.serial;
+        with(context)
+    });
+    if let Some(Some(result)) = found {
+        return Some(result);
+    }
+    all()
+        .iter()
+        .filter(|context| context.serial != tried)
+        .find_map(|context| with(context))
+}
+
+/// Where `address` lies.
+pub fn find(address: CUdeviceptr) -> Option<(Arc<Context>, Found)> {
+    all()
+        .into_iter()
+        .find_map(|context| match context.pool.find(address) {
+            Found::NotMine => None,
+            found => Some((context, found)),
+        })
+}
+
+/// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
+pub fn reaching(own: &DriverBacking) -> Vec<Reach> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry
+        .known
+        .iter()
+        .filter(|known| registry.peers || known.backing.device == own.device)
+        .map(|known| Reach(known.clone()))
+        .collect()
+}
+
+/// A driver call of the program answered `code`: if that is a sticky error, every context of the device it came from is
+/// dead (hazard 26). The driver's sticky errors corrupt the whole process's use of that context.
+pub fn observe(code: Status) {
+    if code != SUCCESS && sticky(code) {
+        mark_dead(code);
+    }
+}
+
+#[cold]
+fn mark_dead(code: Status) {
+    let handle = current_handle() as usize;
+    for context in all() {
+        if context.backing.context == handle {
+            context.dead.store(code, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Errors after which a context answers every call with the same code (cuda.h: "the context cannot be used" and "leaves
+/// the process in an inconsistent state").
+fn sticky(code: Status) -> bool {
+    matches!(
+        code,
+        214 | 220 | 221 | 226 | 700 | 702 | 710 | 714..=719 | 721
+    )
+}
+
+/// Makes `wait`, the program's own wait for all work of `handle`'s context. If it succeeds, what was freed there before
+/// it began needs no barrier any more, unless work of other contexts can reach the memory.
+pub fn drained(handle: CUcontext, wait: impl FnOnce() -> Status) -> Status {
+    let Some(context) = find_pool(handle) else {
+        return wait();
+    };
+    let mark = context.pool.mark();
+    let code = wait();
+    if code == SUCCESS && reaching(&context.backing).len() <= 1 {
+        context.pool.drained(mark);
+    }
+    observe(code);
+    code
+}

@@ -1,0 +1,95 @@
+//! Memory of other processes, opened here by a handle of the shim's own: the block that was exported, not its segment.
+
+use crate::abi::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// One imported block.
+#[derive(Clone, Copy)]
+pub struct Imported {
+    /// Where the program sees it.
+    pub base: u64,
+    /// As the exporter requested it.
+    pub size_bytes: u64,
+    /// Counts imports; never reused.
+    pub serial: u64,
+    /// Where the driver opened the segment.
+    segment: CUdeviceptr,
+    opened_count: u64,
+}
+
+struct Imports {
+    open: Vec<Imported>,
+    next_serial: u64,
+}
+
+static IMPORTS: Mutex<Imports> = Mutex::new(Imports {
+    open: Vec::new(),
+    next_serial: 1,
+});
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn lock() -> std::sync::MutexGuard<'static, Imports> {
+    IMPORTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A block was opened: `segment` is what the driver opened, the block lies `offset_bytes` into it. Returns its address.
+pub fn opened(segment: CUdeviceptr, offset_bytes: u64, size_bytes: u64) -> CUdeviceptr {
+    let base = segment + offset_bytes;
+    let mut imports = lock();
+    if let Some(known) = imports
+        .open
+        .iter_mut()
+        .find(|block| block.base == base && block.size_bytes == size_bytes)
+    {
+        known.opened_count += 1;
+        return base;
+    }
+    let serial = imports.next_serial;
+    imports.next_serial += 1;
+    imports.open.push(Imported {
+        base,
+        size_bytes,
+        serial,
+        segment,
+        opened_count: 1,
+    });
+    COUNT.store(imports.open.len(), Ordering::Release);
+    base
+}
+
+/// The segment to close for the block at `base`, if it was opened by a handle of the shim's own.
+pub fn segment_of(base: CUdeviceptr) -> Option<CUdeviceptr> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    lock()
+        .open
+        .iter()
+        .find(|block| block.base == base)
+        .map(|block| block.segment)
+}
+
+/// The block at `base` was closed once.
+pub fn closed(base: CUdeviceptr) {
+    let mut imports = lock();
+    if let Some(at) = imports.open.iter().position(|block| block.base == base) {
+        imports.open[at].opened_count -= 1;
+        if imports.open[at].opened_count == 0 {
+            imports.open.swap_remove(at);
+        }
+    }
+    COUNT.store(imports.open.len(), Ordering::Release);
+}
+
+/// The imported block that holds `address`.
+pub fn find(address: CUdeviceptr) -> Option<Imported> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    lock()
+        .open
+        .iter()
+        .find(|b| address >= b.base && address - b.base < b.size_bytes)
+        .copied()
+}

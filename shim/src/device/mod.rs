@@ -1,0 +1,11 @@
+//! The device side: contexts and their pools, the real driver under them, and what the program's work means for both.
+
+pub mod backing;
+pub mod blocks;
+pub mod capture;
+pub mod contexts;
+pub mod imports;
+pub mod limits;
+pub mod order;
+pub mod reclaim;
+pub mod settings;

@@ -1,0 +1,43 @@
+//! Giving cached memory back when the driver runs short of it (hazard 14).
+
+use super::contexts;
+use crate::abi::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Times that a call of the program failed for memory and was tried again after a trim.
+pub static RETRIES: AtomicU64 = AtomicU64::new(0);
+
+/// Makes `call`; if it fails for memory and the pools hold cached segments, gives them back and makes it once more.
+pub fn retried(call: impl Fn() -> Status) -> Status {
+    let code = call();
+    if code != OUT_OF_MEMORY {
+        contexts::observe(code);
+        return code;
+    }
+    if trim_all() == 0 {
+        return code;
+    }
+    RETRIES.fetch_add(1, Ordering::Relaxed);
+    call()
+}
+
+/// Gives every wholly free segment of every pool back. Returns the bytes given back.
+pub fn trim_all() -> u64 {
+    contexts::all()
+        .iter()
+        .filter(|context| context.dead().is_none())
+        .map(|context| context.pool.trim(&context.backing, 0))
+        .sum()
+}
+
+/// The same for every pool but this one, whose device it shares.
+pub fn trim_others(own: &contexts::Context) -> u64 {
+    contexts::all()
+        .iter()
+        .filter(|context| {
+            context.serial != own.serial && context.backing.device == own.backing.device
+        })
+        .filter(|context| context.dead().is_none())
+        .map(|context| context.pool.trim(&context.backing, 0))
+        .sum()
+}

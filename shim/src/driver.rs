@@ -1,0 +1,146 @@
+//! The driver functions that the shim itself calls, found once per process. They are the driver's own, never the hooks.
+
+use crate::abi::*;
+use crate::real::driver as real;
+use once_cell::sync::OnceCell;
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+
+macro_rules! functions {
+    ($( $(#[$note:meta])* $need:ident $field:ident = $symbol:literal ( $($type:ty),* ); )*) => {
+        /// One pointer for each driver function that the shim calls by itself.
+        pub struct Driver { $( $(#[$note])* pub $field: functions!(@type $need $($type),*), )* }
+
+        impl Driver {
+            /// Finds all of them; `None` if one of the required is missing.
+            fn load() -> Option<Driver> {
+                Some(Driver { $( $field: functions!(@load $need $symbol, $($type),*), )* })
+            }
+        }
+    };
+    (@type required $($type:ty),*) => { unsafe extern "C" fn($($type),*) -> Status };
+    (@type optional $($type:ty),*) => { Option<unsafe extern "C" fn($($type),*) -> Status> };
+    (@load required $symbol:literal, $($type:ty),*) => { functions!(@load optional $symbol, $($type),*)? };
+    (@load optional $symbol:literal, $($type:ty),*) => {{
+        let address = real::symbol($symbol);
+        // SAFETY: the driver exports `$symbol` with this signature (cuda.h); a null address becomes `None`.
+        unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> Status>>(address) }
+    }};
+}
+
+functions! {
+    required ctx_get_current = c"cuCtxGetCurrent"(*mut CUcontext);
+    required ctx_push = c"cuCtxPushCurrent_v2"(CUcontext);
+    required ctx_pop = c"cuCtxPopCurrent_v2"(*mut CUcontext);
+    required ctx_get_device = c"cuCtxGetDevice"(*mut CUdevice);
+    required ctx_synchronize = c"cuCtxSynchronize"();
+    required device_get_name = c"cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+    required device_get_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+    required device_total_mem = c"cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+    required driver_get_version = c"cuDriverGetVersion"(*mut c_int);
+    required event_create = c"cuEventCreate"(*mut CUevent, c_uint);
+    required event_record = c"cuEventRecord"(CUevent, CUstream);
+    required event_synchronize = c"cuEventSynchronize"(CUevent);
+    required mem_alloc = c"cuMemAlloc_v2"(*mut CUdeviceptr, usize);
+    required mem_free = c"cuMemFree_v2"(CUdeviceptr);
+    required mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
+    required memset_d8_async = c"cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
+    required pointer_get_attribute = c"cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
+    required primary_get_state = c"cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
+    required stream_create = c"cuStreamCreate"(*mut CUstream, c_uint);
+    required stream_wait_event = c"cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
+    optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);
+    optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
+    /// Since CUDA 12.5.
+    optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
+    /// Since CUDA 12.5.
+    optional ctx_wait_event = c"cuCtxWaitEvent"(CUcontext, CUevent);
+}
+
+static DRIVER: OnceCell<Option<Driver>> = OnceCell::new();
+
+/// The driver of this process. `None` while none is loaded, and for good if it lacks a function that the shim needs.
+pub fn get() -> Option<&'static Driver> {
+    if let Some(driver) = DRIVER.get() {
+        return driver.as_ref();
+    }
+    if !real::is_loaded() {
+        return None;
+    }
+    DRIVER.get_or_init(Driver::load).as_ref()
+}
+
+/// Makes a context current for as long as it lives, if another is.
+pub struct Current<'a> {
+    driver: &'a Driver,
+    pushed: bool,
+}
+
+impl<'a> Current<'a> {
+    /// Enters `context`.
+    pub fn enter(driver: &'a Driver, context: CUcontext) -> Result<Self, Status> {
+        let mut now: CUcontext = std::ptr::null_mut();
+        // SAFETY: the out-parameter is ours and lives through the call.
+        let pushed = match unsafe { (driver.ctx_get_current)(&mut now) } {
+            SUCCESS if now == context => false,
+            _ => {
+                // SAFETY: `context` is a live context of the registry; the driver checks it.
+                match unsafe { (driver.ctx_push)(context) } {
+                    SUCCESS => true,
+                    code => return Err(code),
+                }
+            }
+        };
+        Ok(Current { driver, pushed })
+    }
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped: CUcontext = std::ptr::null_mut();
+            // SAFETY: pops what `enter` pushed on this very thread.
+            unsafe { (self.driver.ctx_pop)(&mut popped) };
+        }
+    }
+}
+
+/// Keeps the driver calls of a scope from touching a capture of the program (facts: "shielded" calls).
+pub struct Shield<'a> {
+    driver: &'a Driver,
+    before: c_int,
+}
+
+const CAPTURE_MODE_RELAXED: c_int = 2;
+
+impl<'a> Shield<'a> {
+    /// Raises the shield on this thread.
+    pub fn raise(driver: &'a Driver) -> Self {
+        let mut shield = Shield {
+            driver,
+            before: CAPTURE_MODE_RELAXED,
+        };
+        shield.swap();
+        shield
+    }
+
+    fn swap(&mut self) {
+        if let Some(exchange) = self.driver.exchange_capture_mode {
+            // SAFETY: exchanges this thread's mode with the field, which lives through the call.
+            unsafe { exchange(&mut self.before) };
+        }
+    }
+}
+
+impl Drop for Shield<'_> {
+    fn drop(&mut self) {
+        self.swap();
+    }
+}
+
+/// A C string that the driver filled, as text.
+pub fn text(bytes: &[u8]) -> String {
+    CStr::from_bytes_until_nul(bytes)
+        .map(|s| s.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}

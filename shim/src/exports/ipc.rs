@@ -1,0 +1,91 @@
+//! Memory shared with other processes: the handle of a pooled block opens as that block, or is refused (hazard 5).
+
+use crate::abi::*;
+use crate::device::{contexts, imports, settings};
+use crate::ledger::{self, Kind, Space};
+use cushion::ipc_handle::{self, Block};
+use cushion::pool::Found;
+use std::ffi::c_uint;
+
+/// `cuIpcGetMemHandle`.
+pub unsafe fn get(
+    real: unsafe extern "C" fn(*mut IpcHandle, CUdeviceptr) -> Status,
+    handle: *mut IpcHandle,
+    address: CUdeviceptr,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    let native = || unsafe { real(handle, address) };
+    let (context, block) = match contexts::find(address) {
+        None | Some((_, Found::NotMine)) => return settings::note_shared(native()),
+        Some((_, Found::Dead)) => return INVALID_VALUE,
+        Some((context, Found::Live(block))) => (context, block),
+    };
+    let code = native();
+    if code != SUCCESS || handle.is_null() {
+        return code;
+    }
+    if !block.whole_segment {
+        let block_in_segment = Block {
+            offset_bytes: block.base - block.segment.address,
+            size_bytes: block.requested_bytes,
+        };
+        // SAFETY: not null, and filled by the driver just now.
+        let segment_handle = unsafe { *handle };
+        match ipc_handle::encode(&segment_handle.bytes, block_in_segment) {
+            // SAFETY: not null; the caller owes the place.
+            Some(bytes) => unsafe { *handle = IpcHandle { bytes } },
+            // Never a handle that opens at the wrong place.
+            None => return NOT_SUPPORTED,
+        }
+    }
+    context.pool.hold(block.base);
+    settings::note_shared(SUCCESS)
+}
+
+/// `cuIpcOpenMemHandle`, `cuIpcOpenMemHandle_v2`.
+pub unsafe fn open(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, IpcHandle, c_uint) -> Status,
+    address: *mut CUdeviceptr,
+    handle: IpcHandle,
+    flags: c_uint,
+) -> Status {
+    let (segment_handle, block) = match ipc_handle::decode(&handle.bytes) {
+        Some((bytes, block)) => (IpcHandle { bytes }, Some(block)),
+        None => (handle, None),
+    };
+    // SAFETY: the caller's arguments; only the handle may be another, and it came from the driver of the exporter.
+    let call = || unsafe { real(address, segment_handle, flags) };
+    let code = ledger::counted(
+        Kind::IpcImported,
+        block.map_or(0, |b| b.size_bytes),
+        call,
+        || {
+            // SAFETY: after success the driver has filled it.
+            let opened = unsafe { *address };
+            let seen = match block {
+                Some(block) => imports::opened(opened, block.offset_bytes, block.size_bytes),
+                None => opened,
+            };
+            // SAFETY: as above.
+            unsafe { *address = seen };
+            seen
+        },
+    );
+    settings::note_shared(code)
+}
+
+/// `cuIpcCloseMemHandle`.
+pub unsafe fn close(
+    real: unsafe extern "C" fn(CUdeviceptr) -> Status,
+    address: CUdeviceptr,
+) -> Status {
+    let segment = imports::segment_of(address);
+    // SAFETY: the caller's argument, or the segment under it that the driver opened.
+    let code = ledger::released(Space::Imported, address, || unsafe {
+        real(segment.unwrap_or(address))
+    });
+    if code == SUCCESS && segment.is_some() {
+        imports::closed(address);
+    }
+    code
+}

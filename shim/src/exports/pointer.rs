@@ -1,0 +1,177 @@
+//! What an address is: for a pooled block the answers are about the block, not about its segment (hazard 10), and an
+//! attribute set on one block touches no other (hazard 16).
+
+use crate::abi::*;
+use crate::device::blocks::{self, Seen};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+
+const P2P_TOKENS: c_int = 5;
+const SYNC_MEMOPS: c_int = 6;
+const BUFFER_ID: c_int = 7;
+const RANGE_START_ADDR: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+
+type GetAttribute = unsafe extern "C" fn(*mut c_void, c_int, CUdeviceptr) -> Status;
+
+/// `cuMemGetAddressRange_v2`. An address in no live block of its segment is unknown to the program's driver.
+pub unsafe fn address_range(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> Status,
+    base: *mut CUdeviceptr,
+    size_bytes: *mut usize,
+    address: CUdeviceptr,
+) -> Status {
+    let (start, size) = match blocks::seen(address) {
+        Seen::Elsewhere => {
+            // SAFETY: the caller's arguments, unchanged.
+            return unsafe { real(base, size_bytes, address) };
+        }
+        Seen::Dead => return NOT_FOUND,
+        Seen::Block {
+            base, size_bytes, ..
+        } => (base, size_bytes),
+    };
+    // The driver still says whether the call is allowed (no context, a dead one).
+    let mut segment: CUdeviceptr = 0;
+    // SAFETY: the out-parameter is ours.
+    match unsafe { real(&mut segment, std::ptr::null_mut(), address) } {
+        SUCCESS => {}
+        code => return code,
+    }
+    // SAFETY: each is null or a place that the caller owes.
+    unsafe {
+        if let Some(base) = base.as_mut() {
+            *base = start;
+        }
+        if let Some(size_bytes) = size_bytes.as_mut() {
+            *size_bytes = size as usize;
+        }
+    }
+    SUCCESS
+}
+
+/// `cuPointerGetAttribute`.
+pub unsafe fn get_attribute(
+    real: GetAttribute,
+    data: *mut c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> Status {
+    let seen = blocks::seen(address);
+    if matches!(seen, Seen::Dead) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged. The driver checks them and fills `data` about the segment.
+    let code = unsafe { real(data, attribute, address) };
+    if code == SUCCESS && attribute == P2P_TOKENS {
+        blocks::isolate(address);
+    }
+    if code == SUCCESS && !data.is_null() {
+        // SAFETY: filled by the driver just now, so it is as wide as the attribute.
+        unsafe { correct(&seen, attribute, data) };
+    }
+    code
+}
+
+/// `cuPointerGetAttributes`: succeeds for unknown pointers too, with zeros.
+pub unsafe fn get_attributes(
+    real: unsafe extern "C" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> Status,
+    count: c_uint,
+    attributes: *mut c_int,
+    data: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Status {
+    let seen = blocks::seen(address);
+    // A freed address is asked about as one that no allocation has ever had.
+    let asked = if matches!(seen, Seen::Dead) {
+        blocks::NOWHERE
+    } else {
+        address
+    };
+    // SAFETY: the caller's arguments; only the address may be another.
+    let code = unsafe { real(count, attributes, data, asked) };
+    if code != SUCCESS || attributes.is_null() || data.is_null() {
+        return code;
+    }
+    for i in 0..count as usize {
+        // SAFETY: the caller owes arrays of `count`, which the driver has just used.
+        unsafe {
+            let (attribute, place) = (*attributes.add(i), *data.add(i));
+            if !place.is_null() {
+                correct(&seen, attribute, place);
+            }
+        }
+    }
+    code
+}
+
+/// Puts the block's own answer where the driver's is about its segment.
+///
+/// # Safety
+/// `data` is as wide as `attribute` is.
+unsafe fn correct(seen: &Seen, attribute: c_int, data: *mut c_void) {
+    let Seen::Block {
+        base,
+        size_bytes,
+        id,
+        sync_memops,
+    } = *seen
+    else {
+        return;
+    };
+    // SAFETY: the widths are those of cuda.h: 64 bits for address, size and id; SYNC_MEMOPS is written as the driver
+    // does, one byte of a boolean.
+    unsafe {
+        match attribute {
+            RANGE_START_ADDR => data.cast::<u64>().write_unaligned(base),
+            RANGE_SIZE => data.cast::<u64>().write_unaligned(size_bytes),
+            BUFFER_ID => data.cast::<u64>().write_unaligned(id),
+            SYNC_MEMOPS => {
+                if let Some(on) = sync_memops {
+                    data.cast::<u8>().write(on.into());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `cuPointerSetAttribute`: only SYNC_MEMOPS can be set. The driver sets it on the whole segment, which then serves no
+/// new block and goes back to the driver when its last one is freed.
+pub unsafe fn set_attribute(
+    real: unsafe extern "C" fn(*const c_void, c_int, CUdeviceptr) -> Status,
+    value: *const c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> Status {
+    if matches!(blocks::seen(address), Seen::Dead) {
+        return INVALID_VALUE;
+    }
+    if attribute == SYNC_MEMOPS && !value.is_null() {
+        // SAFETY: the caller owes a readable unsigned int.
+        let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
+        // SAFETY: the caller's arguments, unchanged.
+        return blocks::set_sync_memops(address, on, || unsafe { real(value, attribute, address) });
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(value, attribute, address) }
+}
+
+/// `cuMemGetHandleForAddressRange`: a file descriptor for RDMA or dma-buf pins the memory under it.
+pub unsafe fn handle_for_range(
+    real: unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, c_int, c_ulonglong) -> Status,
+    handle: *mut c_void,
+    address: CUdeviceptr,
+    size_bytes: usize,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> Status {
+    if matches!(blocks::seen(address), Seen::Dead) || blocks::overruns(address, size_bytes as u64) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let code = unsafe { real(handle, address, size_bytes, kind, flags) };
+    if code == SUCCESS {
+        blocks::isolate(address);
+    }
+    code
+}

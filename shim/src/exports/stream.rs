@@ -1,0 +1,104 @@
+//! Streams and their captures: the driver does the work, the shim learns what the pool must respect.
+
+use crate::abi::*;
+use crate::device::{capture, order, reclaim};
+use std::ffi::{c_int, c_uint, c_void};
+
+/// The stream meant: in the per-thread twins of a function the null stream is the thread's own.
+fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
+    if PER_THREAD && stream.is_null() {
+        PER_THREAD_STREAM
+    } else {
+        stream
+    }
+}
+
+/// `cuStreamCreate`.
+pub unsafe fn create(
+    real: unsafe extern "C" fn(*mut CUstream, c_uint) -> Status,
+    stream: *mut CUstream,
+    flags: c_uint,
+) -> Status {
+    order::note_second_stream();
+    // SAFETY: the caller's arguments, unchanged.
+    reclaim::retried(|| unsafe { real(stream, flags) })
+}
+
+/// `cuStreamCreateWithPriority`.
+pub unsafe fn create_with_priority(
+    real: unsafe extern "C" fn(*mut CUstream, c_uint, c_int) -> Status,
+    stream: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> Status {
+    order::note_second_stream();
+    // SAFETY: the caller's arguments, unchanged.
+    reclaim::retried(|| unsafe { real(stream, flags, priority) })
+}
+
+/// `cuStreamDestroy`, `cuStreamDestroy_v2`.
+pub unsafe fn destroy(real: unsafe extern "C" fn(CUstream) -> Status, stream: CUstream) -> Status {
+    capture::end(stream);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(stream) }
+}
+
+/// `cuStreamBeginCapture`.
+pub unsafe fn begin_capture<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUstream) -> Status,
+    stream: CUstream,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    capture::begin(named::<PER_THREAD>(stream), || unsafe { real(stream) })
+}
+
+/// `cuStreamBeginCapture_v2`.
+pub unsafe fn begin_capture_v2<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUstream, c_int) -> Status,
+    stream: CUstream,
+    mode: c_int,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    capture::begin(named::<PER_THREAD>(stream), || unsafe {
+        real(stream, mode)
+    })
+}
+
+/// `cuStreamBeginCaptureToGraph`.
+pub unsafe fn begin_capture_to_graph<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(
+        CUstream,
+        *mut c_void,
+        *const c_void,
+        *const c_void,
+        usize,
+        c_int,
+    ) -> Status,
+    stream: CUstream,
+    graph: *mut c_void,
+    nodes: *const c_void,
+    edges: *const c_void,
+    node_count: usize,
+    mode: c_int,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    capture::begin(named::<PER_THREAD>(stream), || unsafe {
+        real(stream, graph, nodes, edges, node_count, mode)
+    })
+}
+
+/// `cuStreamEndCapture`.
+pub unsafe fn end_capture<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUstream, *mut c_void) -> Status,
+    stream: CUstream,
+    graph: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    let code = unsafe { real(stream, graph) };
+    // A capture that could not be ended here (another thread's) goes on; what it is now, the driver is asked when it matters.
+    let stream = named::<PER_THREAD>(stream);
+    if code == SUCCESS || !capture::is_capturing(stream) {
+        capture::end(stream);
+    }
+    code
+}

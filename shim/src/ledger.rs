@@ -1,0 +1,153 @@
+//! The ledger of this process, as the hooks use it: tags for pooled blocks, entries for everything else.
+
+use crate::abi::*;
+use crate::device::{contexts, limits, reclaim, settings};
+use crate::stack;
+use cushion::ledger::{Allocation, Ledger, Sampler, SiteId, Tag, Weight};
+pub use cushion::ledger::{Kind, Space};
+use once_cell::sync::Lazy;
+use std::cell::Cell;
+
+static LEDGER: Lazy<Ledger> = Lazy::new(|| Ledger::new(settings::get().config.stacks.value));
+
+thread_local! {
+    static SAMPLER: Cell<Sampler> = const { Cell::new(Sampler::new()) };
+}
+
+/// The ledger itself.
+pub fn get() -> &'static Ledger {
+    &LEDGER
+}
+
+/// Milliseconds on the monotonic clock, coarse: a few nanoseconds a reading.
+pub fn now_ms() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the out-parameter is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// When this process's ledger began, on the same clock.
+pub fn start_ms() -> u64 {
+    static START: Lazy<u64> = Lazy::new(now_ms);
+    *START
+}
+
+/// Who asks for memory, how much that stands for, and when.
+pub fn tag() -> Tag {
+    let time_ms = now_ms().saturating_sub(start_ms());
+    let weight = SAMPLER.try_with(|cell| {
+        let mut sampler = cell.get();
+        let weight = LEDGER.sample(&mut sampler);
+        cell.set(sampler);
+        weight
+    });
+    match weight.ok().flatten() {
+        Some(weight) => Tag::new(stack::site(LEDGER.sites()), weight, time_ms),
+        None => Tag::new(SiteId::NONE, Weight::ONE, time_ms),
+    }
+}
+
+/// Live bytes of a kind.
+pub fn live_bytes(kind: Kind) -> u64 {
+    LEDGER.live_bytes(kind)
+}
+
+/// Makes an allocation that the driver serves: within the device's limit if it is device memory, tried once more after
+/// a trim if memory is short, and entered under `key` if it succeeded.
+pub fn counted(
+    kind: Kind,
+    size_bytes: u64,
+    call: impl Fn() -> Status,
+    key: impl FnOnce() -> u64,
+) -> Status {
+    let (context, device) = contexts::current_place();
+    counted_in(kind, context, device, size_bytes, call, key)
+}
+
+/// The same on a device that the program named.
+pub fn counted_on(
+    kind: Kind,
+    device: CUdevice,
+    size_bytes: u64,
+    call: impl Fn() -> Status,
+    key: impl FnOnce() -> u64,
+) -> Status {
+    counted_in(kind, 0, device, size_bytes, call, key)
+}
+
+fn counted_in(
+    kind: Kind,
+    context: u64,
+    device: CUdevice,
+    size_bytes: u64,
+    call: impl Fn() -> Status,
+    key: impl FnOnce() -> u64,
+) -> Status {
+    let charge = if on_device(kind) { size_bytes } else { 0 };
+    if charge > 0 && !limits::charge(device, charge) {
+        return OUT_OF_MEMORY;
+    }
+    let code = reclaim::retried(call);
+    if code == SUCCESS {
+        let allocation = Allocation {
+            kind,
+            size_bytes,
+            device: device as u32,
+            context,
+            tag: tag(),
+        };
+        LEDGER.insert(key(), allocation);
+    } else if charge > 0 {
+        limits::uncharge(device, charge);
+    }
+    code
+}
+
+/// Makes `call`, which frees what is entered under `key`.
+pub fn released(space: Space, key: u64, call: impl FnOnce() -> Status) -> Status {
+    // Out before the driver may hand the key to another thread; back if it refuses.
+    let entry = LEDGER.remove(space, key);
+    let code = call();
+    if let Some(entry) = entry {
+        if code == SUCCESS {
+            uncharge(&entry);
+        } else {
+            LEDGER.insert(key, entry);
+        }
+    }
+    code
+}
+
+/// A context is gone: what was live in it is lost.
+pub fn context_ended(removed: &contexts::Removed) {
+    let Some((serial, device)) = removed.place() else {
+        return;
+    };
+    let pooled = removed
+        .pool
+        .as_ref()
+        .map(|context| context.pool.forget())
+        .unwrap_or_default();
+    let pooled = pooled
+        .iter()
+        .map(|block| (block.requested_bytes, Tag(block.tag)));
+    LEDGER.lose_context(serial, device as u32, pooled);
+}
+
+fn uncharge(entry: &Allocation) {
+    if on_device(entry.kind) {
+        limits::uncharge(entry.device as CUdevice, entry.size_bytes);
+    }
+}
+
+/// Whether memory of this kind is taken from its device. Managed memory moves, and counts where it was made.
+fn on_device(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::PinnedHost | Kind::RegisteredHost | Kind::IpcImported | Kind::Graph
+    )
+}

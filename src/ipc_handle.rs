@@ -1,0 +1,145 @@
+//! The shim's own IPC handle: 64 bytes that name a block inside a segment.
+//!
+//! # Decision: the whole of the driver's handle travels inside ours
+//! No file, socket or shared directory is needed to open it, so it also works between containers that share nothing but
+//! the device. The driver's handle has many zero bytes, which a bit map replaces; what remains fits beside magic,
+//! version, offset and size. The first bytes are not a driver's, so a process without the shim gets a clean refusal
+//! (facts/h200.md, "Pointers and IPC": other leading bytes are CUDA_ERROR_INVALID_VALUE), never a wrong address.
+//! A handle is untrusted input: it is decoded strictly, and the driver judges what comes out.
+//!
+//! Layout, little endian: magic 4, version 1, offset in granules of 512 bytes 4, size 6, bit map of the non-zero bytes
+//! 8, those bytes in order, zeros.
+
+/// An opaque handle as it travels between processes.
+pub type Bytes = [u8; 64];
+
+const MAGIC: [u8; 4] = *b"csh\xb5";
+const VERSION: u8 = 1;
+const GRANULE_BYTES: u64 = 512;
+const HEAD: usize = 4 + 1 + 4 + 6 + 8;
+
+/// A block inside a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// From the segment's start; a multiple of 512.
+    pub offset_bytes: u64,
+    /// As requested.
+    pub size_bytes: u64,
+}
+
+/// The handle for `block` of the segment that `segment` opens. `None`: it does not fit.
+pub fn encode(segment: &Bytes, block: Block) -> Option<Bytes> {
+    let granules = u32::try_from(block.offset_bytes / GRANULE_BYTES).ok()?;
+    if block.offset_bytes % GRANULE_BYTES != 0
+        || block.size_bytes == 0
+        || block.size_bytes >> 48 != 0
+    {
+        return None;
+    }
+    let mut bytes = [0u8; 64];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5..9].copy_from_slice(&granules.to_le_bytes());
+    bytes[9..15].copy_from_slice(&block.size_bytes.to_le_bytes()[..6]);
+    let mut map = 0u64;
+    let mut next = HEAD;
+    for (at, &byte) in segment.iter().enumerate().filter(|(_, &byte)| byte != 0) {
+        *bytes.get_mut(next)? = byte;
+        map |= 1 << at;
+        next += 1;
+    }
+    bytes[15..23].copy_from_slice(&map.to_le_bytes());
+    Some(bytes)
+}
+
+/// The segment's handle and the block that `bytes` name. `None`: it is not one of ours.
+pub fn decode(bytes: &Bytes) -> Option<(Bytes, Block)> {
+    if bytes[..4] != MAGIC || bytes[4] != VERSION {
+        return None;
+    }
+    let granules = u32::from_le_bytes(bytes[5..9].try_into().ok()?);
+    let mut size = [0u8; 8];
+    size[..6].copy_from_slice(&bytes[9..15]);
+    let map = u64::from_le_bytes(bytes[15..23].try_into().ok()?);
+    let mut segment = [0u8; 64];
+    let mut next = HEAD;
+    for (at, byte) in segment.iter_mut().enumerate() {
+        if map >> at & 1 == 1 {
+            *byte = *bytes.get(next).filter(|&&byte| byte != 0)?;
+            next += 1;
+        }
+    }
+    if bytes[next..].iter().any(|&byte| byte != 0) {
+        return None;
+    }
+    let block = Block {
+        offset_bytes: granules as u64 * GRANULE_BYTES,
+        size_bytes: u64::from_le_bytes(size),
+    };
+    (block.size_bytes != 0).then_some((segment, block))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(bytes: &[u8]) -> Bytes {
+        let mut handle = [0; 64];
+        handle[..bytes.len()].copy_from_slice(bytes);
+        handle
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(bytes in proptest::collection::vec(any::<u8>(), 0..41), granule in any::<u32>(), size in 1u64..1 << 48) {
+            let block = Block { offset_bytes: granule as u64 * 512, size_bytes: size };
+            let driver = segment(&bytes);
+            let own = encode(&driver, block).expect("at most 41 bytes are not zero");
+            prop_assert_eq!(decode(&own), Some((driver, block)));
+        }
+
+        #[test]
+        fn any_bytes_decode_to_nothing_or_to_one_handle(bytes in any::<[u8; 32]>(), tail in any::<[u8; 32]>()) {
+            let mut all = [0; 64];
+            all[..32].copy_from_slice(&bytes);
+            all[32..].copy_from_slice(&tail);
+            all[..5].copy_from_slice(&[MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION]);
+            if let Some((driver, block)) = decode(&all) {
+                prop_assert_eq!(encode(&driver, block), Some(all));
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let block = Block {
+            offset_bytes: 512,
+            size_bytes: 1,
+        };
+        assert_eq!(encode(&[7; 64], block), None);
+        assert_eq!(encode(&segment(&[7; 42]), block), None);
+        assert_eq!(
+            encode(
+                &segment(&[7]),
+                Block {
+                    offset_bytes: 100,
+                    ..block
+                }
+            ),
+            None
+        );
+        assert_eq!(
+            encode(
+                &segment(&[7]),
+                Block {
+                    offset_bytes: 1 << 42,
+                    ..block
+                }
+            ),
+            None
+        );
+        assert_eq!(decode(&[0; 64]), None);
+        assert_eq!(decode(&segment(b"a driver's handle")), None);
+    }
+}

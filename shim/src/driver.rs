@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 macro_rules! functions {
     ($( $(#[$note:meta])* $need:ident $field:ident = $symbol:literal ( $($type:ty),* ); )*) => {
         /// One pointer for each driver function that the shim calls by itself.
-        pub struct Driver { $( $(#[$note])* pub $field: functions!(@type $need $($type),*), )* }
+        pub struct Driver { $( $(#[$note])* #[doc = concat!("`", stringify!($symbol), "`.")] pub $field: functions!(@type $need $($type),*), )* }
 
         impl Driver {
             /// Finds all of them; `None` if one of the required is missing.

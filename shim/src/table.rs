@@ -20,7 +20,7 @@
 use crate::abi::*;
 use crate::entry;
 use crate::exports::*;
-use crate::route::proc_address;
+use crate::route::{proc_address, runtime};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -275,8 +275,48 @@ pub fn row_of(name: &CStr) -> Option<usize> {
     }
 }
 
-/// Functions of the shared CUDA runtime, which we export beside the runtime itself.
-const RUNTIME: [&CStr; 0] = [];
+macro_rules! runtime {
+    ($( $symbol:ident )*) => {
+        /// Index of each row of [`RUNTIME`].
+        #[allow(non_camel_case_types)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum RuntimeId { $( #[doc = stringify!($symbol)] $symbol),* }
+
+        /// Functions of the shared CUDA runtime that are exported here too.
+        pub static RUNTIME: [&CStr; [$(stringify!($symbol)),*].len()] = [$(c_name!($symbol)),*];
+
+        $(
+            /// Goes on to the caller's own runtime.
+            ///
+            /// # Safety
+            /// As the runtime's function of this name, whose arguments it has.
+            #[no_mangle]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $symbol() {
+                std::arch::naked_asm!(
+                    "endbr64",
+                    "mov eax, {row}",
+                    "jmp {go_on}",
+                    row = const RuntimeId::$symbol as usize,
+                    go_on = sym runtime::go_on,
+                )
+            }
+        )*
+    };
+}
+
+runtime! {
+    cudaMalloc cudaFree cudaMallocPitch cudaMalloc3D cudaMallocManaged
+    cudaMallocHost cudaHostAlloc cudaFreeHost
+    cudaMallocArray cudaMalloc3DArray cudaFreeArray cudaMallocMipmappedArray cudaFreeMipmappedArray
+    cudaMallocAsync cudaMallocAsync_ptsz cudaFreeAsync cudaFreeAsync_ptsz
+    cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz
+    cudaMemGetInfo
+}
+
+/// Functions of the C library that are exported here too.
+pub static LIBC: [&CStr; 4] = [c"dlsym", c"dlvsym", c"_exit", c"_Exit"];
 
 /// Whether the shim exports a runtime function of exactly this name.
 pub fn is_runtime(name: &CStr) -> bool {

@@ -8,11 +8,12 @@
 
 use super::loaded;
 use super::object::Object;
-use std::ffi::{c_char, c_void, CStr};
+use crate::table::LIBC;
+use std::ffi::{c_char, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A function of the C library with an exported twin here.
+/// A function of the C library with an exported twin here: index of each row of [`LIBC`].
 #[derive(Debug, Clone, Copy)]
 #[repr(usize)]
 pub enum Libc {
@@ -26,18 +27,16 @@ pub enum Libc {
     ExitC99,
 }
 
-const NAMES: [&CStr; 4] = [c"dlsym", c"dlvsym", c"_exit", c"_Exit"];
-
 /// The type of `dlsym`.
 pub type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 /// The type of `dlvsym`.
 pub type DlvsymFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// An object that defines some of [`NAMES`]; the last one is the C library.
+/// An object that defines some of [`LIBC`]; the last one is the C library.
 struct Provider {
     low: AtomicUsize,
     high: AtomicUsize,
-    functions: [AtomicUsize; NAMES.len()],
+    functions: [AtomicUsize; LIBC.len()],
 }
 
 const PROVIDERS_MAX: usize = 6;
@@ -45,7 +44,7 @@ static PROVIDERS: [Provider; PROVIDERS_MAX] = [const {
     Provider {
         low: AtomicUsize::new(0),
         high: AtomicUsize::new(0),
-        functions: [const { AtomicUsize::new(0) }; NAMES.len()],
+        functions: [const { AtomicUsize::new(0) }; LIBC.len()],
     }
 }; PROVIDERS_MAX];
 static READY: AtomicBool = AtomicBool::new(false);
@@ -137,7 +136,7 @@ fn is_libc(object: &Object) -> bool {
 }
 
 fn fill(provider: &Provider, object: &Object) -> bool {
-    let found = NAMES.map(|name| object.defines(name).unwrap_or(0));
+    let found = LIBC.map(|name| object.defines(name).unwrap_or(0));
     if found.iter().all(|&address| address == 0) {
         return false;
     }

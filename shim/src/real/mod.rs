@@ -8,3 +8,4 @@ pub mod linker;
 pub mod loaded;
 pub mod object;
 pub mod symbols;
+pub mod whereabouts;

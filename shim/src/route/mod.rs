@@ -3,5 +3,6 @@
 pub mod dlsym;
 pub mod names;
 pub mod proc_address;
+pub mod runtime;
 pub mod scope;
 pub mod seen;

@@ -7,7 +7,7 @@
 use crate::real::linker::{self, DlsymFn, DlvsymFn, Libc};
 use crate::real::object::Object;
 use crate::real::{driver, loaded};
-use std::ffi::{c_void, CStr};
+use std::ffi::{c_char, c_void, CStr};
 use std::ops::ControlFlow;
 
 /// One call of dlsym or dlvsym.
@@ -54,10 +54,7 @@ fn default_scope(question: &Question) -> Option<usize> {
     let Some(caller) = loaded::holding(question.caller) else {
         return Some(0);
     };
-    with_handles(&caller, |handle| {
-        ask(function, handle, question).filter(|&found| !is_ours(found))
-    })
-    .or_else(|| missing(&caller, question))
+    in_scopes_of(&caller, question).or_else(|| missing(&caller, question))
 }
 
 /// RTLD_NEXT: the objects after the caller in the scope that it was loaded into.
@@ -93,9 +90,7 @@ fn behind_us(place: usize, caller: &Object, question: &Question) -> Option<usize
         ControlFlow::Continue(())
     });
     let global = beyond_us(question);
-    let local = with_handles(caller, |handle| {
-        ask(linker::own(question.which()), handle, question)
-    });
+    let local = in_scopes_of(caller, question);
     let in_scope = |&&address: &&usize| {
         Some(address) == global
             || Some(address) == local
@@ -110,13 +105,7 @@ fn behind_us(place: usize, caller: &Object, question: &Question) -> Option<usize
 
 /// Whether the driver at `address` is in the global scope: looked for by a name that no interposer stands in for.
 fn is_global(address: usize) -> bool {
-    let question = Question {
-        handle: libc::RTLD_NEXT,
-        name: c"cuDriverGetVersion",
-        version: None,
-        caller: 0,
-        next: 0,
-    };
+    let question = Question::from_here(c"cuDriverGetVersion", None);
     let (Some(found), Some(driver)) = (beyond_us(&question), loaded::holding(address)) else {
         return false;
     };
@@ -158,28 +147,35 @@ fn between(place: usize, ours: usize, name: &CStr) -> Option<usize> {
 }
 
 /// The answer of the global scope after us.
-fn beyond_us(question: &Question) -> Option<usize> {
+pub fn beyond_us(question: &Question) -> Option<usize> {
     ask(linker::own(question.which()), libc::RTLD_NEXT, question)
 }
 
-/// Tries the scopes in which the object itself and those that brought it were loaded.
-pub fn with_handles(
-    object: &Object,
-    mut look: impl FnMut(*mut c_void) -> Option<usize>,
-) -> Option<usize> {
+/// The answer of the scopes in which the object itself, and those that brought it, were loaded.
+pub fn in_scopes_of(object: &Object, question: &Question) -> Option<usize> {
     let mut paths = [object.path; 16];
     let count = object.brought_by(&mut paths);
-    paths[..count].iter().find_map(|&path| {
-        // SAFETY: the paths are those of loaded objects; nothing is loaded or run by this.
-        let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            return None;
-        }
-        let found = look(handle);
-        // SAFETY: gives back the reference just taken.
-        unsafe { libc::dlclose(handle) };
-        found
-    })
+    paths[..count]
+        .iter()
+        .find_map(|&path| in_scope_at(path, question))
+}
+
+/// The answer of the object itself and what it needs.
+pub fn in_own_scope(object: &Object, question: &Question) -> Option<usize> {
+    in_scope_at(object.path, question)
+}
+
+/// The answer of the loaded object of that path, and what it needs.
+fn in_scope_at(path: *const c_char, question: &Question) -> Option<usize> {
+    // SAFETY: the path is that of a loaded object; nothing is loaded or run by this.
+    let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if handle.is_null() {
+        return None;
+    }
+    let found = ask(linker::own(question.which()), handle, question);
+    // SAFETY: gives back the reference just taken.
+    unsafe { libc::dlclose(handle) };
+    found.filter(|&found| !is_ours(found))
 }
 
 /// NULL, with the dlerror that the caller's own question would have left. (For the program itself the text names this
@@ -242,7 +238,18 @@ fn is_ours(address: usize) -> bool {
     loaded::holding(address).is_some_and(|object| object.is_ours())
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    /// A question of our own.
+    pub fn from_here(name: &'a CStr, version: Option<&'a CStr>) -> Self {
+        Question {
+            handle: libc::RTLD_NEXT,
+            name,
+            version,
+            caller: 0,
+            next: 0,
+        }
+    }
+
     fn which(&self) -> Libc {
         match self.version {
             None => Libc::Dlsym,

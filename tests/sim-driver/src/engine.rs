@@ -10,6 +10,7 @@ use crate::kernel::Launch;
 use crate::state::{self, lock, State};
 use crate::{config, fault, ipc};
 use std::cell::Cell;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Mutex, Once};
@@ -138,7 +139,11 @@ fn run() {
         if ENDED.load(Acquire) {
             return;
         }
-        let (progress, next) = pass(&mut st);
+        let result = catch_unwind(AssertUnwindSafe(|| pass(&mut st)));
+        // Nobody could go on without the engine.
+        let Ok((progress, next)) = result else {
+            std::process::abort()
+        };
         if progress {
             state::work_ended();
             continue;

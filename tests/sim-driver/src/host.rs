@@ -55,7 +55,7 @@ api! {
         st.release(p);
         Ok(())
     }
-    fn cuMemHostRegister_v2(p: Ptr, size: usize, flags: u32) {
+    fn cuMemHostRegister_v2 | cuMemHostRegister (p: Ptr, size: usize, flags: u32) {
         let mut st = lock();
         let (context, device) = st.current_device()?;
         if p == 0 || size == 0 {

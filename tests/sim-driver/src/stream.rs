@@ -147,7 +147,16 @@ impl State {
 
     /// All that a host wait for this stream waits for.
     pub fn stream_points(&self, key: Handle) -> Vec<Point> {
-        let mut points = self.implicit(key);
+        // The legacy stream stands for the blocking ones, too.
+        let legacy = self
+            .streams
+            .get(&key)
+            .is_some_and(|s| s.sort == Sort::Legacy);
+        let mut points = if legacy {
+            self.implicit(key)
+        } else {
+            Vec::new()
+        };
         points.push((key, self.streams.get(&key).map_or(0, |s| s.submitted)));
         points
     }

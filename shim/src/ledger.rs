@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::device::{contexts, limits, reclaim, settings};
-use crate::stack;
+use crate::{emit, stack};
 use cushion::ledger::{Allocation, Ledger, Sampler, SiteId, Tag, Weight};
 pub use cushion::ledger::{Kind, Space};
 use once_cell::sync::Lazy;
@@ -101,6 +101,7 @@ fn counted_in(
             tag: tag(),
         };
         LEDGER.insert(key(), allocation);
+        emit::start();
     } else if charge > 0 {
         limits::uncharge(device, charge);
     }

@@ -7,6 +7,7 @@
 //! * [`process`]: the life of the process: load, waking, fork, exit.
 //! * [`exports`]: the hooks themselves.
 //! * [`device`]: contexts and their pools, the driver under them, what the program's work means for both.
+//! * [`emit`]: when reports are written, and what of.
 //! * [`ledger`], [`stack`]: who holds memory.
 //! * [`driver`]: the driver functions that the shim itself calls.
 
@@ -18,6 +19,7 @@ compile_error!(
 pub mod abi;
 pub mod device;
 pub mod driver;
+pub mod emit;
 pub mod entry;
 pub mod exports;
 pub mod ledger;

@@ -7,11 +7,12 @@
 use super::backing::DriverBacking;
 use super::{limits, settings};
 use crate::abi::*;
-use crate::driver;
+use crate::{driver, emit};
 use cushion::pool::{Budget, Found, Pool, Usage};
+use cushion::report::Context as Record;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A context that has allocated, with its pool.
 pub struct Context {
@@ -72,6 +73,11 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     static LAST: Cell<Option<(usize, u64, Arc<Context>)>> = const { Cell::new(None) };
 }
+
+/// So many contexts are kept in the records.
+const RECORDS_MAX: usize = 1024;
+static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
+static VERSION: AtomicI32 = AtomicI32::new(0);
 
 /// The current context's handle; null when there is none or the driver refuses.
 pub fn current_handle() -> CUcontext {
@@ -136,6 +142,12 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
         return None;
     }
     note_created(handle, device);
+    let mut version = 0;
+    // SAFETY: the out-parameter is ours.
+    if unsafe { (driver.driver_get_version)(&mut version) } == SUCCESS {
+        VERSION.store(version, Ordering::Relaxed);
+    }
+    emit::start();
     let budget = limits::budget(device);
     let made = Arc::new(Context {
         serial: serial_of(handle),
@@ -174,6 +186,7 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
         .all(|known| known.backing.context != handle as usize)
     {
         let backing = DriverBacking::new(handle, device);
+        record(backing.serial, device);
         registry.known.push(Arc::new(Known {
             backing,
             primary: AtomicBool::new(false),
@@ -181,13 +194,57 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
     }
 }
 
+/// The version of CUDA that the driver supports, times 1000, once a context has been seen.
+pub fn driver_version() -> Option<i32> {
+    match VERSION.load(Ordering::Relaxed) {
+        0 => None,
+        version => Some(version),
+    }
+}
+
+/// Every context that existed, for the report.
+pub fn records() -> Vec<Record> {
+    RECORDS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+fn record(serial: u64, device: CUdevice) {
+    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if records.len() == RECORDS_MAX {
+        // The first that is gone makes room; what it lost stays in the figures under its number.
+        let gone = records
+            .iter()
+            .position(|record| record.destroyed)
+            .unwrap_or(0);
+        records.remove(gone);
+    }
+    records.push(Record {
+        id: serial,
+        device: device as u32,
+        label: format!("context {serial} of device {device}"),
+        destroyed: false,
+    });
+}
+
+fn amend(serial: u64, change: impl FnOnce(&mut Record)) {
+    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(record) = records.iter_mut().find(|record| record.id == serial) {
+        change(record);
+    }
+}
+
 /// `handle` is the primary context of `device`.
 pub fn note_primary(handle: CUcontext, device: CUdevice) {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     for known in registry.known.iter().filter(|k| k.backing.device == device) {
-        known
-            .primary
-            .store(known.backing.context == handle as usize, Ordering::Relaxed);
+        let primary = known.backing.context == handle as usize;
+        if !known.primary.swap(primary, Ordering::Relaxed) && primary {
+            amend(known.backing.serial, |record| {
+                record.label = format!("primary context of device {device}");
+            });
+        }
     }
 }
 
@@ -249,6 +306,16 @@ pub struct Removed {
 }
 
 impl Removed {
+    /// It is gone for good: its figures and its place in the records stay.
+    pub fn retire(&self) {
+        if let Some(known) = &self.known {
+            amend(known.backing.serial, |record| record.destroyed = true);
+        }
+        if let Some(context) = &self.pool {
+            emit::context_ended(context);
+        }
+    }
+
     /// The context's serial and its device.
     pub fn place(&self) -> Option<(u64, CUdevice)> {
         self.known

@@ -4,31 +4,101 @@ use super::{contexts, reclaim, settings};
 use crate::abi::*;
 use crate::driver;
 use cushion::pool::Budget;
-use std::sync::{Arc, Mutex, PoisonError};
+use cushion::report::Device;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static BUDGETS: Mutex<Vec<(CUdevice, Arc<Budget>)>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// A device on which something was allocated.
+struct Known {
+    ordinal: CUdevice,
+    budget: Arc<Budget>,
+    facts: Device,
+}
 
 /// The budget of a device, made on first use.
 pub fn budget(device: CUdevice) -> Arc<Budget> {
-    let mut budgets = BUDGETS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, budget)) = budgets.iter().find(|(known, _)| *known == device) {
-        return budget.clone();
+    let known = |devices: &[Known]| {
+        devices
+            .iter()
+            .find(|d| d.ordinal == device)
+            .map(|d| d.budget.clone())
+    };
+    if let Some(budget) = known(&lock()) {
+        return budget;
     }
-    let made = Arc::new(Budget::new(limit_bytes(device)));
-    budgets.push((device, made.clone()));
-    made
+    // The driver is asked outside the lock; the first thread to come back is believed.
+    let (facts, budget) = ask(device);
+    let mut devices = lock();
+    known(&devices).unwrap_or_else(|| {
+        devices.push(Known {
+            ordinal: device,
+            budget: budget.clone(),
+            facts,
+        });
+        budget
+    })
 }
 
-fn limit_bytes(device: CUdevice) -> Option<u64> {
-    let driver = driver::get()?;
-    let mut total = 0usize;
-    // SAFETY: the out-parameter is ours.
-    if unsafe { (driver.device_total_mem)(&mut total, device) } != SUCCESS {
-        return None;
+fn lock() -> MutexGuard<'static, Vec<Known>> {
+    DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ask(device: CUdevice) -> (Device, Arc<Budget>) {
+    let mut facts = Device {
+        ordinal: device as u32,
+        ..Device::default()
+    };
+    if let Some(driver) = driver::get() {
+        let (mut total, mut name, mut uuid) = (0usize, [0u8; 256], [0u8; 16]);
+        // SAFETY: the out-parameters are ours and as large as the driver is told.
+        unsafe {
+            if (driver.device_total_mem)(&mut total, device) == SUCCESS {
+                facts.total_bytes = total as u64;
+                facts.limit_bytes = settings::get()
+                    .config
+                    .device_limit_bytes(device as u32, total as u64);
+            }
+            if (driver.device_get_name)(name.as_mut_ptr().cast(), name.len() as i32 - 1, device)
+                == SUCCESS
+            {
+                facts.name = driver::text(&name);
+            }
+            if driver
+                .device_get_uuid
+                .is_some_and(|get| get(uuid.as_mut_ptr().cast(), device) == SUCCESS)
+            {
+                facts.uuid = Some(uuid_text(&uuid));
+            }
+        }
     }
-    settings::get()
-        .config
-        .device_limit_bytes(device as u32, total as u64)
+    let budget = Arc::new(Budget::new(facts.limit_bytes));
+    (facts, budget)
+}
+
+/// As nvidia-smi writes it.
+fn uuid_text(bytes: &[u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+/// Every device on which something was allocated, for the report.
+pub fn devices() -> Vec<Device> {
+    lock().iter().map(|known| known.facts.clone()).collect()
+}
+
+/// What the driver said is free on a device, when it was asked last.
+pub fn note_driver_free(device: CUdevice, free_bytes: u64) {
+    if let Some(known) = lock().iter_mut().find(|d| d.ordinal == device) {
+        known.facts.driver_free_bytes = Some(free_bytes);
+    }
 }
 
 /// The device's size as the program sees it: min(physical, limit).
@@ -44,6 +114,7 @@ pub fn seen(free_bytes: u64, total_bytes: u64) -> (u64, u64) {
     let Some(device) = contexts::current_device() else {
         return (free_bytes, total_bytes);
     };
+    note_driver_free(device, free_bytes);
     let usage = contexts::usage_of_device(device);
     let cached_bytes = usage.reserved_bytes.saturating_sub(usage.allocated_bytes);
     let free = free_bytes.saturating_add(cached_bytes).min(total_bytes);

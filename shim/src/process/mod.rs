@@ -21,7 +21,7 @@ mod start;
 pub use exit::{on_exit, Way};
 pub use fork::is_awake;
 pub use panic::broken_count;
-pub use start::{say, start_directory};
+pub use start::{is_forked, say, start_directory};
 
 use cushion::config::Config;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};

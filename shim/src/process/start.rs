@@ -1,10 +1,10 @@
-//! What is done when the library is loaded, into every program there is: two system calls.
+//! What is done when the library is loaded, into every program there is: three system calls.
 
 use std::cell::UnsafeCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 const PATH_MAX: usize = 4096;
 
@@ -16,6 +16,7 @@ unsafe impl Sync for Directory {}
 
 static DIRECTORY: Directory = Directory(UnsafeCell::new([0; PATH_MAX]));
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
+static PID: AtomicI32 = AtomicI32::new(0);
 static HAS_STDERR: AtomicBool = AtomicBool::new(false);
 
 /// The directory in which the program started: a program that changes it, and one that becomes a daemon, still leaves
@@ -27,6 +28,11 @@ pub fn start_directory() -> Option<&'static Path> {
     bytes
         .starts_with(b"/")
         .then(|| Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// Whether this process was forked from one that was loaded with the shim, and did not start a program of its own since.
+pub fn is_forked() -> bool {
+    PID.load(Ordering::Relaxed) != super::pid()
 }
 
 /// Says one line to the user, on the standard error that the program was started with. If it had none, descriptor 2
@@ -48,6 +54,7 @@ fn at_load() {
             libc::fcntl(libc::STDERR_FILENO, libc::F_GETFD),
         )
     };
+    PID.store(super::pid(), Ordering::Relaxed);
     HAS_STDERR.store(flags != -1, Ordering::Relaxed);
     // The kernel counts the terminating zero.
     LENGTH.store(usize::try_from(length - 1).unwrap_or(0), Ordering::Release);

@@ -1,0 +1,61 @@
+// The churn program on the runtime API, with kernels.
+#include "churn.h"
+#include <cuda_runtime.h>
+
+#define CHECK(call) \
+    do { \
+        cudaError_t e = (call); \
+        if (e != cudaSuccess) { \
+            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(e)); \
+            exit(2); \
+        } \
+    } while (0)
+
+static unsigned long long *total;
+
+__global__ void k_fill(unsigned *words, size_t count, unsigned seed)
+{
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += step) words[i] = seed + (unsigned)i;
+}
+
+__global__ void k_sum(const unsigned *words, size_t count, unsigned long long *total)
+{
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    unsigned long long mine = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += step) mine += words[i];
+    if (mine) atomicAdd(total, mine);
+}
+
+static void setup(void) { CHECK(cudaMallocHost((void **)&total, sizeof *total)); }
+
+static address allocate(size_t bytes)
+{
+    void *block;
+    CHECK(cudaMalloc(&block, bytes));
+    return (address)(size_t)block;
+}
+
+static void release(address block) { CHECK(cudaFree((void *)(size_t)block)); }
+
+static void fill(address block, size_t bytes, unsigned seed)
+{
+    k_fill<<<64, 256>>>((unsigned *)(size_t)block, bytes / 4, seed);
+    CHECK(cudaGetLastError());
+}
+
+static unsigned long long sum(address block, size_t bytes)
+{
+    *total = 0;
+    k_sum<<<64, 256>>>((const unsigned *)(size_t)block, bytes / 4, total);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    return *total;
+}
+
+int main(int argc, char **argv)
+{
+    int status = churn(argc, argv);
+    CHECK(cudaFreeHost(total));
+    return status;
+}

@@ -1,0 +1,63 @@
+/* The few driver functions that the C programs call, so that they build without a CUDA toolkit.
+ * -DLINKED: resolved by the linker (-lcuda). Else from dlopen("libcuda.so.1").
+ */
+#ifndef DRIVER_H
+#define DRIVER_H
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DRIVER_FUNCTIONS(X) \
+    X(cuInit, (unsigned)) \
+    X(cuDeviceGet, (int *, int)) \
+    X(cuDevicePrimaryCtxRetain, (void **, int)) \
+    X(cuCtxSetCurrent, (void *)) \
+    X(cuDeviceTotalMem_v2, (size_t *, int)) \
+    X(cuMemGetInfo_v2, (size_t *, size_t *)) \
+    X(cuMemAlloc_v2, (unsigned long long *, size_t)) \
+    X(cuMemFree_v2, (unsigned long long)) \
+    X(cuMemsetD8_v2, (unsigned long long, unsigned char, size_t)) \
+    X(cuMemcpyHtoD_v2, (unsigned long long, const void *, size_t)) \
+    X(cuMemcpyDtoH_v2, (void *, unsigned long long, size_t))
+
+#ifdef LINKED
+#define DECLARE(name, arguments) extern int name arguments;
+#else
+#define DECLARE(name, arguments) static int (*name) arguments;
+#endif
+DRIVER_FUNCTIONS(DECLARE)
+
+#define DRIVER(call) \
+    do { \
+        int code = (call); \
+        if (code) { \
+            fprintf(stderr, "%s: CUDA error %d\n", #call, code); \
+            exit(2); \
+        } \
+    } while (0)
+
+/* Device 0's primary context becomes current. */
+static void open_device(void)
+{
+    void *context;
+    int device;
+#ifndef LINKED
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+#define RESOLVE(name, arguments) \
+    if (!(*(void **)&name = dlsym(library, #name))) { \
+        fprintf(stderr, "no " #name " in the driver\n"); \
+        exit(2); \
+    }
+    DRIVER_FUNCTIONS(RESOLVE)
+#endif
+    DRIVER(cuInit(0));
+    DRIVER(cuDeviceGet(&device, 0));
+    DRIVER(cuDevicePrimaryCtxRetain(&context, device));
+    DRIVER(cuCtxSetCurrent(context));
+}
+#endif

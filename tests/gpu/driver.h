@@ -18,8 +18,15 @@
     X(cuMemAlloc_v2, (unsigned long long *, size_t)) \
     X(cuMemFree_v2, (unsigned long long)) \
     X(cuMemsetD8_v2, (unsigned long long, unsigned char, size_t)) \
+    X(cuMemsetD32Async, (unsigned long long, unsigned, size_t, void *)) \
     X(cuMemcpyHtoD_v2, (unsigned long long, const void *, size_t)) \
-    X(cuMemcpyDtoH_v2, (void *, unsigned long long, size_t))
+    X(cuMemcpyDtoH_v2, (void *, unsigned long long, size_t)) \
+    X(cuMemcpyDtoDAsync_v2, (unsigned long long, unsigned long long, size_t, void *)) \
+    X(cuMemcpyDtoHAsync_v2, (void *, unsigned long long, size_t, void *)) \
+    X(cuCtxSynchronize, (void)) \
+    X(cuStreamCreate, (void **, unsigned)) \
+    X(cuStreamSynchronize, (void *)) \
+    X(cuStreamDestroy_v2, (void *))
 
 #ifdef LINKED
 #define DECLARE(name, arguments) extern int name arguments;
@@ -37,10 +44,11 @@ DRIVER_FUNCTIONS(DECLARE)
         } \
     } while (0)
 
-/* Device 0's primary context becomes current. */
+static void *context; /* device 0's primary context */
+
+/* Makes it current. */
 static void open_device(void)
 {
-    void *context;
     int device;
 #ifndef LINKED
     void *library = dlopen("libcuda.so.1", RTLD_NOW);

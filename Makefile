@@ -21,6 +21,20 @@ test:           ## everything that needs no GPU; STEPS="a b" picks steps
 lint:           ## formatting, clippy, shellcheck
 	scripts/test lint
 
+bench: build    ## nanoseconds a pair of allocation and free, on the simulated driver
+	tests/sim-driver/scripts/sim-lib.sh release >/dev/null
+	scripts/bench
+
+bench-gpu:      ## the same on a GPU
+	scripts/bench --gpu
+
+soak: build     ## SECONDS=600 of random work by 8 threads, checked
+	tests/sim-driver/scripts/sim-lib.sh release >/dev/null
+	scripts/soak $(SECONDS)
+
+replay: build   ## the recorded traces against the pool and PyTorch's rules
+	target/release/cushion replay tests/data/traces/*.trace.gz
+
 test-gpu:       ## everything that needs a GPU; PARTS="a b" picks parts
 	scripts/test-gpu $(PARTS:%=--part %)
 

@@ -18,7 +18,7 @@ for i in range(150):
     other = cuda.device_array(host.shape, host.dtype)
     other.copy_to_device(array)
     if i % 30 == 0:
-        nothing[1, 32](other)
+        nothing[256, 32](other)
     total += int(other.copy_to_host().sum())
 cuda.synchronize()
 del array, other

@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 RELEASE = os.path.join(ROOT, "target", "release")
 LIBRARY = os.path.join(RELEASE, "libcushion.so")
 COMMAND = os.path.join(RELEASE, "cushion")
-SIMULATED = os.path.join(ROOT, "out", "sim")
+SIMULATED = os.path.join(ROOT, "target", "release", "sim")
 
 _checks = []
 

@@ -14,7 +14,7 @@ import subprocess
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-class Wrong(Exception):
+class Wrong(AssertionError):
     """A report that is not there, or is not one."""
 
 
@@ -44,6 +44,9 @@ class Report:
             jsonschema.validate(self.data, schema)
         except jsonschema.ValidationError as error:
             raise Wrong("%s: %s" % (self.path, error.message[:300]))
+        self.validate_end()
+
+    def validate_end(self):
         if self.data["report"]["reason"] != "exit":
             raise Wrong("%s is not the last report of its process: %s" % (self.path, self.data["report"]["reason"]))
 

@@ -35,7 +35,6 @@ impl BaseIndex {
         }
     }
 
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.count
     }

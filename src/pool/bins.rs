@@ -156,7 +156,6 @@ impl Bins {
     }
 
     /// Every block in the bins, for the checker.
-    #[cfg(test)]
     pub fn all(&self, blocks: &Arena) -> Vec<u32> {
         let mut all = Vec::new();
         for bin in 0..BIN_COUNT {

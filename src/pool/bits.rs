@@ -45,7 +45,6 @@ impl Bits {
         }
     }
 
-    #[cfg(test)]
     pub fn is_set(&self, at: usize) -> bool {
         self.words[at / 64] >> (at % 64) & 1 == 1
     }
@@ -118,7 +117,6 @@ impl Starts {
         }
     }
 
-    #[cfg(test)]
     pub fn is_set(&self, at: usize) -> bool {
         self.bits.is_set(at)
     }

@@ -1,4 +1,4 @@
-//! The checker: the invariants of `mod.rs`, recounted. For tests; call it when no thread is inside the pool.
+//! The checker: the invariants of `mod.rs`, recounted. For tests, in whatever crate they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,12 @@ use super::facade::Pool;
 use super::SegmentKind;
 
 impl Pool {
-    /// Panics with the name of the first invariant that does not hold.
-    pub(crate) fn check(&self) {
+    /// Recounts everything. To be called while no thread is inside the pool.
+    ///
+    /// # Panics
+    /// With the name of the first invariant that does not hold.
+    #[doc(hidden)]
+    pub fn check(&self) {
         let state = self.lock();
         let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
         let (mut live, mut block_count, mut idle_bytes) = (0, 0, 0);

@@ -104,7 +104,6 @@ impl Epochs {
     }
 
     /// Free bytes of `epoch` that wait for a barrier.
-    #[cfg(test)]
     pub fn unfenced_bytes_of(&self, epoch: u64) -> u64 {
         self.unfenced
             .iter()

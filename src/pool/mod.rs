@@ -32,7 +32,6 @@ mod base_index;
 mod bins;
 mod bits;
 mod budget;
-#[cfg(test)]
 mod check;
 mod counters;
 mod epochs;

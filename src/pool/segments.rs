@@ -70,7 +70,6 @@ impl Segment {
         self.address + ((granule as u64) << self.granule_bits)
     }
 
-    #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
@@ -161,7 +160,6 @@ impl Segments {
     }
 
     /// The idle segment after `index`.
-    #[cfg(test)]
     pub fn idle_after(&self, index: u32) -> Option<u32> {
         Some(self[index].idle_next).filter(|&index| index != NONE)
     }

@@ -25,7 +25,8 @@ pub struct Settings {
     pub gc_threshold_percent: Option<u32>,
     /// Size of the segments that serve requests up to 1 MiB.
     pub small_segment_bytes: u64,
-    /// Least size of the segments that serve requests above 1 MiB, where nothing is scarce.
+    /// Size of the segments that serve requests above 1 MiB and up to half of this, as long as the slack allows. Larger
+    /// requests get segments of their own size.
     pub large_segment_bytes: u64,
 }
 
@@ -35,7 +36,7 @@ impl Default for Settings {
             max_split_size_bytes: None,
             alignment_bytes: 2 * MIB,
             scrub: Some(0),
-            growth_slack_percent: 5,
+            growth_slack_percent: 4,
             gc_threshold_percent: None,
             small_segment_bytes: 2 * MIB,
             large_segment_bytes: 20 * MIB,

@@ -484,7 +484,6 @@ impl State {
         self.stats.active_bytes.move_to(active_bytes);
     }
 
-    #[cfg(test)]
     pub fn binned(&self, kind: SegmentKind) -> Vec<u32> {
         bins_of(kind).map_or(Vec::new(), |bins| self.bins[bins].all(&self.blocks))
     }

@@ -43,6 +43,12 @@ impl Arithmetic {
         self.reserved_bytes.load(SeqCst)
     }
 
+    /// The context is gone, with all memory.
+    pub fn destroy(&self) {
+        self.segments.lock().unwrap().clear();
+        self.reserved_bytes.store(0, SeqCst);
+    }
+
     /// Whether a range lies in one segment.
     pub fn holds(&self, range: Range) -> bool {
         let segments = self.segments.lock().unwrap();

@@ -2,4 +2,6 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 
 pub mod arithmetic;
+pub mod program;
 pub mod trace;
+pub mod watched;

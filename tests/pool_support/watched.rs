@@ -1,0 +1,351 @@
+//! A backing that knows the truth: when each byte was last used, which barriers and scrubs came after, who holds what.
+//!
+//! Time is a count of events. A use is stamped **before** the free that ends it, a barrier when it **begins**; a barrier
+//! orders every use with a smaller stamp. What a block must satisfy when it is handed out is checked by [`Watched::hand_out`].
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Mutex;
+
+use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
+
+use super::arithmetic::Arithmetic;
+
+thread_local! {
+    /// The thread is inside a call that promised the pool would not fence, wait or join.
+    pub static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+
+#[derive(Debug, Clone)]
+struct Scrub {
+    ticket: u64,
+    begun: u64,
+    ranges: Vec<Range>,
+}
+
+#[derive(Debug, Default)]
+struct Truth {
+    now: u64,
+    /// Every use stamped below this is ordered before all later work.
+    barrier: u64,
+    /// Scrubs up to and with this number are ordered before all later work.
+    joined: Option<u64>,
+    scrubs: Vec<Scrub>,
+    /// Ranges used and freed since their segment is ours, with the stamp of the free.
+    used: Vec<(Range, u64)>,
+    /// Ranges that must not be handed out.
+    kept: Vec<Range>,
+    live: BTreeMap<u64, u64>,
+    /// Calls made so far, and the faults still to come: at which call, and what.
+    calls: u64,
+    faults: BTreeMap<u64, BackingError>,
+    /// One call in so many fails, from a random sequence.
+    fault_rate: u64,
+    random: u64,
+}
+
+#[derive(Debug)]
+pub struct Watched {
+    below: Arithmetic,
+    scrub: bool,
+    pub sole_stream: AtomicBool,
+    truth: Mutex<Truth>,
+}
+
+fn overlap(a: Range, b: Range) -> bool {
+    a.address < b.address + b.size_bytes && b.address < a.address + a.size_bytes
+}
+
+/// What is left of `ranges` without `cut`.
+fn without(ranges: Vec<Range>, cut: Range) -> Vec<Range> {
+    let mut left = Vec::new();
+    for range in ranges {
+        if !overlap(range, cut) {
+            left.push(range);
+            continue;
+        }
+        let (end, cut_end) = (
+            range.address + range.size_bytes,
+            cut.address + cut.size_bytes,
+        );
+        if range.address < cut.address {
+            left.push(Range {
+                size_bytes: cut.address - range.address,
+                ..range
+            });
+        }
+        if cut_end < end {
+            left.push(Range {
+                address: cut_end,
+                size_bytes: end - cut_end,
+            });
+        }
+    }
+    left
+}
+
+impl Watched {
+    /// `scrub`: the pool has to clean blocks.
+    pub fn new(capacity_bytes: u64, scrub: bool) -> Self {
+        Watched {
+            below: Arithmetic::new(capacity_bytes),
+            scrub,
+            sole_stream: AtomicBool::new(false),
+            truth: Mutex::new(Truth::default()),
+        }
+    }
+
+    pub fn reserved_bytes(&self) -> u64 {
+        self.below.reserved_bytes()
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.truth.lock().unwrap().calls
+    }
+
+    /// The call after `calls` more ones fails.
+    pub fn fail_after(&self, calls: u64, error: BackingError) {
+        let mut truth = self.truth.lock().unwrap();
+        let at = truth.calls + calls;
+        truth.faults.insert(at, error);
+    }
+
+    /// One call in `rate` fails; 0: none does, and planned faults are forgotten.
+    pub fn fail_at_random(&self, rate: u64, seed: u64) {
+        let mut truth = self.truth.lock().unwrap();
+        truth.faults.clear();
+        (truth.fault_rate, truth.random) = (rate, seed);
+    }
+
+    fn enter(&self, forbidden_while_capturing: bool) -> Result<u64, BackingError> {
+        assert!(
+            !(forbidden_while_capturing && CAPTURING.get()),
+            "a context-wide call while capturing"
+        );
+        let mut truth = self.truth.lock().unwrap();
+        truth.now += 1;
+        let call = truth.calls;
+        truth.calls += 1;
+        truth.random = truth
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let lot = truth.random >> 33;
+        if truth.fault_rate > 0 && lot % truth.fault_rate == 0 {
+            return Err(match lot / truth.fault_rate % 3 {
+                0 => BackingError::OutOfMemory,
+                1 => BackingError::Unavailable,
+                _ => BackingError::Failed(700),
+            });
+        }
+        match truth.faults.remove(&call) {
+            Some(error) => Err(error),
+            None => Ok(truth.now),
+        }
+    }
+
+    fn barrier(&self, begun: u64) {
+        let mut truth = self.truth.lock().unwrap();
+        truth.barrier = truth.barrier.max(begun);
+    }
+
+    /// The program waits for the context itself; the pool is told by `mark` before and `drained` after.
+    pub fn program_waits(&self) {
+        let mut truth = self.truth.lock().unwrap();
+        truth.now += 1;
+        truth.barrier = truth.now;
+    }
+
+    /// A block was handed out: no other holds a byte of it, its earlier uses are ordered, it is clean.
+    pub fn hand_out(&self, range: Range) {
+        assert!(
+            self.below.holds(range),
+            "OURS: a block outside every segment"
+        );
+        let mut truth = self.truth.lock().unwrap();
+        let below = truth
+            .live
+            .range(..range.address + range.size_bytes)
+            .next_back();
+        if let Some((&address, &size_bytes)) = below {
+            assert!(
+                address + size_bytes <= range.address,
+                "ONE-PLACE: two live blocks share bytes"
+            );
+        }
+        truth.live.insert(range.address, range.size_bytes);
+        assert!(
+            !truth.kept.iter().any(|&kept| overlap(kept, range)),
+            "a held block was handed out"
+        );
+        for &(used, stamp) in truth.used.iter().filter(|(used, _)| overlap(*used, range)) {
+            let ordered = stamp < truth.barrier || self.sole_stream.load(SeqCst);
+            assert!(
+                ordered,
+                "FENCED: {range:x?} was used at {stamp}, barrier {}",
+                truth.barrier
+            );
+            if !self.scrub {
+                continue;
+            }
+            let from = used.address.max(range.address);
+            let to = (used.address + used.size_bytes).min(range.address + range.size_bytes);
+            let mut dirty = vec![Range {
+                address: from,
+                size_bytes: to - from,
+            }];
+            for scrub in truth.scrubs.iter().filter(|scrub| scrub.begun > stamp) {
+                if scrub.begun < truth.barrier || Some(scrub.ticket) <= truth.joined {
+                    for &range in &scrub.ranges {
+                        dirty = without(dirty, range);
+                    }
+                }
+            }
+            assert!(
+                dirty.is_empty(),
+                "CLEAN: {dirty:x?} of {range:x?}, used at {stamp}"
+            );
+        }
+    }
+
+    /// The program is done with a block and is about to free it.
+    pub fn done_with(&self, range: Range) {
+        let mut truth = self.truth.lock().unwrap();
+        assert_eq!(truth.live.remove(&range.address), Some(range.size_bytes));
+        truth.now += 1;
+        let stamp = truth.now;
+        truth.used.push((range, stamp));
+    }
+
+    /// The free failed: the block is live still.
+    pub fn not_done_with(&self, range: Range) {
+        self.truth
+            .lock()
+            .unwrap()
+            .live
+            .insert(range.address, range.size_bytes);
+    }
+
+    /// The range must not be handed out from now on.
+    pub fn keep(&self, range: Range) {
+        self.truth.lock().unwrap().kept.push(range);
+    }
+
+    pub fn no_longer_keep(&self, range: Range) {
+        let mut truth = self.truth.lock().unwrap();
+        let at = truth.kept.iter().position(|&kept| kept == range);
+        truth.kept.swap_remove(at.expect("kept"));
+        // Another process may have used it until now.
+        truth.now += 1;
+        let stamp = truth.now;
+        truth.used.push((range, stamp));
+    }
+
+    /// The context is gone, with all memory.
+    pub fn destroy(&self) {
+        self.below.destroy();
+        let mut truth = self.truth.lock().unwrap();
+        truth.used.clear();
+        truth.kept.clear();
+        truth.live.clear();
+        truth.scrubs.clear();
+    }
+}
+
+impl Backing for Watched {
+    fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        self.enter(false)?;
+        self.below.reserve(size_bytes)
+    }
+
+    fn release(&self, segment: Range) -> Result<(), BackingError> {
+        let begun = self.enter(false)?;
+        {
+            let mut truth = self.truth.lock().unwrap();
+            let live = truth
+                .live
+                .range(..segment.address + segment.size_bytes)
+                .next_back();
+            if let Some((&address, &size_bytes)) = live {
+                assert!(
+                    !overlap(
+                        Range {
+                            address,
+                            size_bytes
+                        },
+                        segment
+                    ),
+                    "WHOLE: released a live block"
+                );
+            }
+            truth.used.retain(|&(used, _)| !overlap(used, segment));
+            truth.kept.retain(|&kept| !overlap(kept, segment));
+            for scrub in &mut truth.scrubs {
+                scrub.ranges.retain(|&range| !overlap(range, segment));
+            }
+        }
+        self.below.release(segment)?;
+        self.barrier(begun);
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<(), BackingError> {
+        let begun = self.enter(true)?;
+        std::thread::yield_now();
+        self.barrier(begun);
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), BackingError> {
+        let begun = self.enter(true)?;
+        std::thread::yield_now();
+        self.barrier(begun);
+        Ok(())
+    }
+
+    fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
+        let begun = self.enter(true)?;
+        let mut truth = self.truth.lock().unwrap();
+        for &range in ranges {
+            for (&address, &size_bytes) in &truth.live {
+                assert!(
+                    !overlap(
+                        Range {
+                            address,
+                            size_bytes
+                        },
+                        range
+                    ),
+                    "a scrub of a live block"
+                );
+            }
+        }
+        let ticket = self.below.begin_scrub(ranges, byte)?;
+        truth.scrubs.push(Scrub {
+            ticket: ticket.0,
+            begun,
+            ranges: ranges.to_vec(),
+        });
+        Ok(ticket)
+    }
+
+    fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError> {
+        self.enter(true)?;
+        self.below.join_scrub(ticket)?;
+        let mut truth = self.truth.lock().unwrap();
+        truth.joined = truth.joined.max(Some(ticket.0));
+        let begun = truth
+            .scrubs
+            .iter()
+            .filter(|scrub| scrub.ticket <= ticket.0)
+            .map(|s| s.begun)
+            .max();
+        truth.barrier = truth.barrier.max(begun.unwrap_or(0));
+        Ok(())
+    }
+
+    fn sole_stream(&self) -> bool {
+        self.sole_stream.load(SeqCst)
+    }
+}

@@ -1,8 +1,11 @@
 //! Which object an address is in, fast enough for every call: the C library's `_dl_find_object`, which takes no lock.
 //! Before glibc 2.35 the list of objects is walked.
+//!
+//! An object is known again by the place of its dynamic section and its path. The place alone is not enough: two builds
+//! of one library, opened in turn, can lie in the same place to the byte.
 
 use super::loaded;
-use std::ffi::{c_int, c_void, CStr};
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +24,7 @@ struct Found {
 #[repr(C)]
 struct LinkMap {
     base: usize,
-    name: *const i8,
+    path: *const c_char,
     dynamic: usize,
 }
 
@@ -30,37 +33,62 @@ type FindFn = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
 /// 0: not looked for yet; 1: there is none; else its address.
 static FIND: AtomicUsize = AtomicUsize::new(0);
 
-/// Address of the dynamic section of the object that `address` is in; 0 for code of no object.
-pub fn dynamic_at(address: usize) -> usize {
-    match FIND.load(Ordering::Acquire) {
+/// An object as it was met, to be known again.
+#[derive(Debug)]
+pub struct Known {
+    dynamic: usize,
+    path: CString,
+}
+
+/// The object that `address` is in. None for code of no object.
+pub fn known(address: usize) -> Option<Known> {
+    let (dynamic, path) = mark(address)?;
+    // SAFETY: the path of a loaded object, whose code is executing or about to.
+    let path = unsafe { CStr::from_ptr(path) }.to_owned();
+    Some(Known { dynamic, path })
+}
+
+/// Whether the object that `address` is in is the `expected` one.
+pub fn is_still(expected: Option<&Known>, address: usize) -> bool {
+    match (expected, mark(address)) {
+        (Some(known), Some((dynamic, path))) => {
+            // SAFETY: the path of a loaded object, whose code is executing or about to.
+            dynamic == known.dynamic && unsafe { libc::strcmp(path, known.path.as_ptr()) } == 0
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Dynamic section and path of the object that `address` is in.
+fn mark(address: usize) -> Option<(usize, *const c_char)> {
+    let find = match FIND.load(Ordering::Acquire) {
         0 => {
-            FIND.store(
-                definition(c"_dl_find_object").unwrap_or(1),
-                Ordering::Release,
-            );
-            dynamic_at(address)
+            let find = definition(c"_dl_find_object").unwrap_or(1);
+            FIND.store(find, Ordering::Release);
+            find
         }
-        1 => loaded::holding(address).map_or(0, |object| object.dynamic),
-        find => {
-            let mut found = Found {
-                flags: 0,
-                map_start: std::ptr::null_mut(),
-                map_end: std::ptr::null_mut(),
-                link_map: std::ptr::null(),
-                eh_frame: std::ptr::null_mut(),
-                reserved: [0; 7],
-            };
-            // SAFETY: `find` is the C library's `_dl_find_object`, which fills a structure of this layout (GLIBC_2.35)
-            // when it returns 0. The link map is that of an object whose code is executing or about to.
-            unsafe {
-                let find = std::mem::transmute::<usize, FindFn>(find);
-                if find(address as *mut c_void, &mut found) == 0 && !found.link_map.is_null() {
-                    (*found.link_map).dynamic
-                } else {
-                    0
-                }
-            }
+        find => find,
+    };
+    if find == 1 {
+        return loaded::holding(address).map(|object| (object.dynamic, object.path));
+    }
+    let mut found = Found {
+        flags: 0,
+        map_start: std::ptr::null_mut(),
+        map_end: std::ptr::null_mut(),
+        link_map: std::ptr::null(),
+        eh_frame: std::ptr::null_mut(),
+        reserved: [0; 7],
+    };
+    // SAFETY: `find` is the C library's `_dl_find_object`, which fills a structure of this layout (GLIBC_2.35) when it
+    // returns 0. The link map is that of an object whose code is executing or about to.
+    unsafe {
+        let find = std::mem::transmute::<usize, FindFn>(find);
+        if find(address as *mut c_void, &mut found) != 0 {
+            return None;
         }
+        found.link_map.as_ref().map(|map| (map.dynamic, map.path))
     }
 }
 

@@ -10,7 +10,7 @@
 use super::scope::{self, Question};
 use crate::real::loaded;
 use crate::real::object::Object;
-use crate::real::whereabouts::dynamic_at;
+use crate::real::whereabouts::{is_still, known, Known};
 use crate::table::RUNTIME;
 use std::arch::naked_asm;
 use std::ffi::{c_int, CStr};
@@ -55,12 +55,12 @@ pub unsafe extern "C" fn go_on() {
 struct Site {
     /// Return address and row.
     key: usize,
-    /// Dynamic section of the object that calls.
-    caller: usize,
+    /// The object that calls.
+    caller: Option<Known>,
     /// The runtime's function.
     target: usize,
-    /// Dynamic section of the runtime.
-    runtime: usize,
+    /// The runtime.
+    runtime: Option<Known>,
 }
 
 const SITES_MAX: usize = 1024;
@@ -76,7 +76,9 @@ extern "C" fn find(row: usize, caller: usize) -> usize {
         // SAFETY: a slot holds null or a leaked `Site`.
         match unsafe { slot.load(Ordering::Acquire).as_ref() } {
             Some(site) if site.key == key => {
-                if dynamic_at(caller) == site.caller && dynamic_at(site.target) == site.runtime {
+                if is_still(site.caller.as_ref(), caller)
+                    && is_still(site.runtime.as_ref(), site.target)
+                {
                     return site.target;
                 }
                 break;
@@ -91,9 +93,9 @@ extern "C" fn find(row: usize, caller: usize) -> usize {
     };
     let site = Site {
         key,
-        caller: dynamic_at(caller),
+        caller: known(caller),
         target,
-        runtime: dynamic_at(target),
+        runtime: known(target),
     };
     remember(slots, site);
     target

@@ -1,11 +1,17 @@
 //! One file a subcommand: argument, call, text or JSON, exit code. Figures come from the rooms below.
 
+mod config;
 pub mod replay;
+mod report;
+mod run;
+mod symbols;
 pub mod trace;
+mod watch;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -13,22 +19,60 @@ use crate::config::Config;
 
 /// A caching pool, memory limits and leak reports for unmodified CUDA programs
 #[derive(Debug, Parser)]
-#[command(name = "cushion", version)]
+#[command(name = "cushion", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 something else failed; 2 a file or an argument that cannot be used. \
+`cushion run` ends as its program does, or with 126 when it cannot be started and 127 when it is not there.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::RunArgs),
+    Report(report::ReportArgs),
+    Watch(watch::WatchArgs),
+    Config(config::ConfigArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
+}
+
+/// The whole program: reads the arguments, does what they ask for, says what went wrong.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cushion: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Help that was asked for goes to standard output; all else is a line of ours.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        let text = error.to_string();
+        eprint!("cushion: {}", text.strip_prefix("error: ").unwrap_or(&text));
+        return ExitCode::from(2);
+    }
+    // Nothing can be said to a reader that has gone.
+    let _ = error.print();
+    ExitCode::SUCCESS
 }
 
 impl Cli {
     /// Runs what was asked for.
     pub fn run(&self) -> Result<(), Failure> {
         match &self.command {
+            Command::Run(args) => run::run(args),
+            Command::Report(args) => report::run(args),
+            Command::Watch(args) => watch::run(args),
+            Command::Config(args) => config::run(args),
             Command::Replay(args) => replay::run(args),
             Command::Trace(args) => trace::run(args),
         }
@@ -36,7 +80,6 @@ impl Cli {
 }
 
 /// The settings in the environment of this command; what cannot be used is said on standard error.
-#[allow(dead_code)]
 fn config_of_environment() -> Config {
     let vars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
@@ -47,11 +90,33 @@ fn config_of_environment() -> Config {
     config
 }
 
+/// Writes to standard output.
+fn print(text: &str) -> Result<(), Failure> {
+    Failure::unless_closed(io::stdout().write_all(text.as_bytes()))
+}
+
+/// Text from a file, made safe for a terminal: no control characters.
+fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
 /// Why a subcommand failed, with what the exit code tells.
 #[derive(Debug)]
 pub enum Failure {
     /// A file or an argument that cannot be used: exit code 2.
     Input(String),
+    /// The program to run cannot be started: exit code 126.
+    NotStarted(String),
+    /// The program to run is not there: exit code 127.
+    NotThere(String),
     /// Anything else: exit code 1.
     Other(String),
 }
@@ -76,6 +141,8 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,
+            Failure::NotStarted(_) => 126,
+            Failure::NotThere(_) => 127,
             Failure::Other(_) => 1,
         }
     }
@@ -83,7 +150,11 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Input(text) | Failure::Other(text)) = self;
-        f.write_str(text)
+        match self {
+            Failure::Input(text)
+            | Failure::NotStarted(text)
+            | Failure::NotThere(text)
+            | Failure::Other(text) => f.write_str(text),
+        }
     }
 }

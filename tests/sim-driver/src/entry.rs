@@ -2,6 +2,7 @@
 use crate::abi::*;
 use crate::{config, cost, engine, fault, stats};
 use std::cell::Cell;
+use std::ffi::{c_char, CStr};
 use std::fmt::{self, Write};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
@@ -133,6 +134,35 @@ pub fn call(
     code
 }
 
+/// An argument in the log: strings as text, all else as it prints.
+pub struct Shown<'a, T>(pub &'static str, pub &'a T);
+
+pub trait ShownString {
+    fn show(&self, out: &mut String) -> fmt::Result;
+}
+
+impl ShownString for Shown<'_, *const c_char> {
+    fn show(&self, out: &mut String) -> fmt::Result {
+        if self.1.is_null() {
+            return write!(out, " {}=null", self.0);
+        }
+        // SAFETY: string arguments are null or C strings, as the API asks.
+        let text = unsafe { CStr::from_ptr(*self.1) };
+        write!(out, " {}={:?}", self.0, text)
+    }
+}
+
+/// Chosen by method look-up when the argument is not a string.
+pub trait ShownDebug {
+    fn show(&self, out: &mut String) -> fmt::Result;
+}
+
+impl<T: fmt::Debug> ShownDebug for &Shown<'_, T> {
+    fn show(&self, out: &mut String) -> fmt::Result {
+        write!(out, " {}={:?}", self.0, self.1)
+    }
+}
+
 /// Defines exported functions. `fn a | b (args) { body }` exports the body under both names; names
 /// that end in `_ptsz` or `_ptds` take stream 0 to mean the calling thread's own stream.
 macro_rules! api {
@@ -165,10 +195,9 @@ macro_rules! api {
             crate::entry::call(
                 &SITE,
                 &|_text| {
-                    $(std::fmt::Write::write_fmt(
-                        _text,
-                        format_args!(" {}={:?}", stringify!($arg), $arg),
-                    )?;)*
+                    #[allow(unused_imports)]
+                    use crate::entry::{Shown, ShownDebug, ShownString};
+                    $((&Shown(stringify!($arg), &$arg)).show(_text)?;)*
                     Ok(())
                 },
                 // SAFETY: the arguments are passed on as they came.

@@ -56,7 +56,7 @@ fn each(st: &State, p: Ptr, n: u64, mut f: impl FnMut(u64, &mut [u8])) -> R {
 
 /// Fills a piece that begins `offset` bytes into a block with the block's pattern.
 fn fill(piece: &mut [u8], offset: u64, seed: u32) {
-    if offset % 4 == 0 {
+    if offset.is_multiple_of(4) {
         let mut words = piece.chunks_exact_mut(4);
         let mut i = offset / 4;
         for w in &mut words {

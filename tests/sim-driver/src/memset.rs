@@ -11,7 +11,7 @@ fn fill(f: Fill, stream: Option<Handle>) -> R {
     if f.width == 0 || f.height == 0 {
         return Ok(());
     }
-    if f.to % f.element != 0 || (f.height > 1 && f.pitch < f.width * f.element) {
+    if !f.to.is_multiple_of(f.element) || (f.height > 1 && f.pitch < f.width * f.element) {
         return Err(INVALID_VALUE);
     }
     let span = (f.height - 1)

@@ -139,7 +139,7 @@ impl State {
 api! {
     fn cuMemAddressReserve(out: *mut Ptr, size: usize, align: usize, wanted: Ptr, flags: u64) {
         let mut st = lock();
-        if out.is_null() || size == 0 || size as u64 % CHUNK != 0 || flags != 0 {
+        if out.is_null() || size == 0 || !(size as u64).is_multiple_of(CHUNK) || flags != 0 {
             return Err(INVALID_VALUE);
         }
         if size as u64 > 1 << 46 {
@@ -162,7 +162,7 @@ api! {
     }
     fn cuMemCreate(out: *mut Handle, size: usize, properties: *const Properties, flags: u64) {
         let mut st = lock();
-        if out.is_null() || properties.is_null() || size == 0 || size as u64 % CHUNK != 0 || flags != 0 {
+        if out.is_null() || properties.is_null() || size == 0 || !(size as u64).is_multiple_of(CHUNK) || flags != 0 {
             return Err(INVALID_VALUE);
         }
         let properties = properties.read_unaligned();
@@ -205,7 +205,7 @@ api! {
             let ph = st.physical.get(&handle).filter(|p| p.held > 0).ok_or(INVALID_VALUE)?;
             (ph.size, ph.host, ph.device)
         };
-        if size == 0 || p % CHUNK != 0 || size % CHUNK != 0 || flags != 0 {
+        if size == 0 || !p.is_multiple_of(CHUNK) || !size.is_multiple_of(CHUNK) || flags != 0 {
             return Err(INVALID_VALUE);
         }
         if offset != 0 || size != whole {

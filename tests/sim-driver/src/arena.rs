@@ -8,11 +8,14 @@
 use crate::abi::*;
 use crate::extents::Extents;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 pub const CHUNK: u64 = 2 << 20;
 /// Up to here blocks share chunks.
 const SMALL: u64 = 1 << 20;
 const GRAIN: u64 = 512;
+/// At the end of the file: which exported allocations still live, by id.
+const EXPORTS: u64 = 64 << 10;
 
 /// Where an allocation's bytes are.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,7 @@ pub struct Arena {
     pub window: u64,
     pub size: u64,
     shadow: u64,
+    exports: u64,
     capacity: u64,
     pub used: u64,
     chunks: Extents,
@@ -113,16 +117,43 @@ pub fn unmap(at: u64, size: u64) {
     unsafe { libc::munmap(at as *mut _, size as usize) };
 }
 
+fn slot(exports: u64, id: u64) -> &'static AtomicU64 {
+    // SAFETY: within a mapping of EXPORTS bytes that lives as long as the caller's use of it.
+    unsafe { &*((exports + id % (EXPORTS / 8) * 8) as *const AtomicU64) }
+}
+
+/// Whether another process's allocation of this id is exported and lives.
+pub fn is_exported(fd: i32, id: u64) -> bool {
+    // SAFETY: all-zero is a valid stat.
+    let size = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        if libc::fstat(fd, &mut stat) != 0 {
+            return false;
+        }
+        stat.st_size as u64
+    };
+    let Some(Ok(exports)) = size
+        .checked_sub(EXPORTS)
+        .map(|at| map_file(fd, at, EXPORTS))
+    else {
+        return false;
+    };
+    let lives = slot(exports, id).load(Acquire) == id;
+    unmap(exports, EXPORTS);
+    lives
+}
+
 impl Arena {
     pub fn new(capacity: u64) -> R<Arena> {
         let capacity = capacity / CHUNK * CHUNK;
         let size = capacity * 4;
-        let fd = memory_file(&format!("simcuda:{:016x}", nonce()), size)?;
+        let fd = memory_file(&format!("simcuda:{:016x}", nonce()), size + EXPORTS)?;
         Ok(Arena {
             fd,
             window: reserve(size, CHUNK)?,
             size,
             shadow: map_file(fd, 0, size)?,
+            exports: map_file(fd, size, EXPORTS)?,
             capacity,
             used: 0,
             chunks: Extents::new(0, size),
@@ -140,6 +171,16 @@ impl Arena {
 
     pub fn host(&self, b: &Block) -> u64 {
         self.shadow + b.offset
+    }
+
+    /// Notes for other processes whether an allocation can be opened.
+    pub fn set_exported(&mut self, id: u64, can: bool) {
+        let slot = slot(self.exports, id);
+        if can {
+            slot.store(id, Release);
+        } else {
+            let _ = slot.compare_exchange(id, 0, AcqRel, Acquire);
+        }
     }
 
     /// Counts memory that needs no place of its own here.

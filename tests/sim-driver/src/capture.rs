@@ -89,18 +89,22 @@ impl State {
         }
     }
 
-    /// The legacy stream must not be used while a blocking stream captures.
-    pub fn check_implicit_capture(&mut self, key: Handle) -> R {
+    /// Captures of blocking streams that a use of this stream would spoil.
+    fn implicit_captures(&self, key: Handle) -> Vec<u64> {
         if self.captures.is_empty() || self.streams[&key].sort != Sort::Legacy {
-            return Ok(());
+            return Vec::new();
         }
         let context = self.streams[&key].context;
-        let spoiled: Vec<u64> = self
-            .streams
+        self.streams
             .values()
             .filter(|s| s.context == context && s.sort == Sort::Blocking)
             .filter_map(|s| s.capture)
-            .collect();
+            .collect()
+    }
+
+    /// The legacy stream must not be used while a blocking stream captures.
+    pub fn check_implicit_capture(&mut self, key: Handle) -> R {
+        let spoiled = self.implicit_captures(key);
         for id in &spoiled {
             if let Some(c) = self.captures.get_mut(id) {
                 c.invalid = true;
@@ -291,7 +295,9 @@ unsafe fn get_info(
 ) -> R {
     let mut st = lock();
     let key = st.stream(stream)?;
-    st.check_implicit_capture(key)?;
+    if !st.implicit_captures(key).is_empty() {
+        return Err(STREAM_CAPTURE_IMPLICIT);
+    }
     let (now, capture, g) = info(&st, key);
     let tail = st.captures.get(&capture).and_then(|c| c.tails.get(&key));
     // SAFETY: passed on. The list lives in the capture until its next node, as natively.
@@ -346,7 +352,9 @@ api! {
     fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz (stream: Handle, status: *mut i32) {
         let mut st = lock();
         let key = st.stream(stream)?;
-        st.check_implicit_capture(key)?;
+        if !st.implicit_captures(key).is_empty() {
+            return Err(STREAM_CAPTURE_IMPLICIT);
+        }
         put(status, info(&st, key).0)
     }
     fn cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz (stream: Handle, status: *mut i32, id: *mut u64) {

@@ -28,6 +28,8 @@ pub enum Action {
     Fill(Fill),
     /// The event's record of this generation is complete.
     Record(Handle, u64),
+    /// A graph records an event, or waits for it; replaced when it is launched.
+    Event(Handle, bool),
     /// cuLaunchHostFunc: function and argument.
     Host(usize, usize),
     /// cuStreamAddCallback: function, argument and the stream.
@@ -283,7 +285,7 @@ fn duration(action: &Action) -> Duration {
 
 fn perform(st: &mut State, action: &Action) -> R {
     match action {
-        Action::Nothing | Action::Host(..) | Action::Callback(..) => Ok(()),
+        Action::Nothing | Action::Host(..) | Action::Callback(..) | Action::Event(..) => Ok(()),
         Action::WaitValue(..) | Action::WaitShared(..) => Ok(()),
         Action::Kernel(l) => l.run(st),
         Action::Copy(c) => c.run(st),

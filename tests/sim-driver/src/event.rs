@@ -79,7 +79,7 @@ impl State {
     }
 
     /// Makes a stream wait for what the event stands for now.
-    fn stream_waits(&mut self, key: Handle, h: Handle) -> R {
+    pub fn stream_waits(&mut self, key: Handle, h: Handle) -> R {
         let (points, shared) = {
             let e = self.event(h)?;
             (e.points.clone(), e.shared)
@@ -97,7 +97,23 @@ impl State {
     }
 }
 
-fn record(h: Handle, stream: Handle) -> R {
+impl State {
+    /// Records an event at the end of a stream that does not capture.
+    pub fn record_in(&mut self, key: Handle, h: Handle) -> R {
+        self.event(h)?;
+        let generation = self.event_begins(h);
+        let point = self.submit(key, Action::Record(h, generation))?;
+        if let Some(e) = self.events.get_mut(&h) {
+            e.points = vec![point];
+        }
+        Ok(())
+    }
+}
+
+/// The flag of an event that stays an event when it is captured.
+const EXTERNAL: u32 = 1;
+
+fn record(h: Handle, stream: Handle, flags: u32) -> R {
     let mut st = lock();
     let key = st.stream(stream)?;
     let context = st.event(h)?.context;
@@ -105,15 +121,13 @@ fn record(h: Handle, stream: Handle) -> R {
         return Err(INVALID_HANDLE);
     }
     if st.streams[&key].capture.is_some() {
+        if flags & EXTERNAL != 0 {
+            return st.capture_node(key, Action::Event(h, true)).map(|_| ());
+        }
         return st.capture_record(key, h);
     }
     st.check_implicit_capture(key)?;
-    let generation = st.event_begins(h);
-    let point = st.submit(key, Action::Record(h, generation))?;
-    if let Some(e) = st.events.get_mut(&h) {
-        e.points = vec![point];
-    }
-    Ok(())
+    st.record_in(key, h)
 }
 
 fn context_of(st: &mut State, context: Handle) -> R<Handle> {
@@ -146,10 +160,10 @@ api! {
         st.events.remove(&event).map(|_| ()).ok_or(INVALID_HANDLE)
     }
     fn cuEventRecord | cuEventRecord_ptsz (event: Handle, stream: Handle) {
-        record(event, stream)
+        record(event, stream, 0)
     }
     fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz (event: Handle, stream: Handle, flags: u32) {
-        record(event, stream)
+        record(event, stream, flags)
     }
     fn cuEventQuery(event: Handle) {
         let mut st = lock();
@@ -196,6 +210,9 @@ api! {
             return st.capture_wait(key, capture, nodes);
         }
         if st.streams[&key].capture.is_some() {
+            if flags & EXTERNAL != 0 {
+                return st.capture_node(key, Action::Event(event, false)).map(|_| ());
+            }
             if st.event(event)?.recorded {
                 // A capture must not depend on work outside it.
                 st.invalidate_stream(key);

@@ -1,9 +1,6 @@
 //! Graphs: nodes, instantiation, launch.
 use crate::abi::*;
-use crate::copy::{described, Fill, Memcpy3D};
 use crate::engine::Action;
-use crate::kernel::Launch;
-use crate::ranges::Kind;
 use crate::state::{lock, State};
 use crate::stream::wait_points;
 use std::ffi::c_void;
@@ -22,11 +19,11 @@ pub struct Graph {
 
 /// An executable graph: nodes in an order that respects their dependencies.
 pub struct Exec {
-    nodes: Vec<Node>,
+    pub nodes: Vec<Node>,
 }
 
 impl Graph {
-    fn node(&self, h: Handle) -> R<&Node> {
+    pub fn node(&self, h: Handle) -> R<&Node> {
         self.nodes
             .iter()
             .find(|n| n.handle == h)
@@ -110,24 +107,33 @@ impl State {
         }
     }
 
+    /// Whether a graph still has the node that allocates this memory.
+    fn graph_keeps(&self, p: Ptr) -> bool {
+        let has = |n: &Node| matches!(n.action, Action::Alloc(q) if q == p);
+        self.graphs.values().any(|g| g.nodes.iter().any(has))
+            || self.execs.values().any(|e| e.nodes.iter().any(has))
+    }
+
+    /// Memory of a graph is freed: its address stays while a graph may allocate it again.
+    pub fn free_graph_memory(&mut self, p: Ptr) {
+        self.graph_memory(p, false);
+        if !self.graph_keeps(p) {
+            self.release(p);
+        }
+    }
+
     /// Releases the memory of allocation nodes that no graph has any more.
     fn drop_memory_of(&mut self, nodes: &[Node]) {
         for n in nodes {
             let Action::Alloc(p) = n.action else { continue };
-            let has = |ns: &[Node]| {
-                ns.iter()
-                    .any(|n| matches!(n.action, Action::Alloc(q) if q == p))
-            };
-            let used = self.graphs.values().any(|g| has(&g.nodes))
-                || self.execs.values().any(|e| has(&e.nodes));
             let live = self.ranges.at(p).is_some_and(|r| r.access);
-            if !used && !live {
+            if !live && !self.graph_keeps(p) {
                 self.release(p);
             }
         }
     }
 
-    fn graph_of(&self, node: Handle) -> R<Handle> {
+    pub fn graph_of(&self, node: Handle) -> R<Handle> {
         let found = self.graphs.iter().find(|(_, g)| g.node(node).is_ok());
         found.map(|(&h, _)| h).ok_or(INVALID_VALUE)
     }
@@ -139,129 +145,13 @@ fn node_type(a: &Action) -> i32 {
         Action::Copy(_) => 1,
         Action::Fill(_) => 2,
         Action::Host(..) | Action::Callback(..) => 3,
-        Action::Record(..) => 7,
+        Action::Event(_, false) => 6,
+        Action::Event(_, true) | Action::Record(..) => 7,
         Action::Alloc(_) => 10,
         Action::Free(_) => 11,
         Action::WriteValue(..) | Action::WaitValue(..) => 12,
         Action::Nothing | Action::WaitShared(..) => 5,
     }
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct KernelParams {
-    function: Handle,
-    shape: [u32; 6],
-    shared: u32,
-    pointers: *const *const c_void,
-    extra: *const *const c_void,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct MemsetParams {
-    to: Ptr,
-    pitch: usize,
-    value: u32,
-    element: u32,
-    width: usize,
-    height: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct HostParams {
-    function: usize,
-    data: usize,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct AllocParams {
-    properties: [u32; 22],
-    access: *const c_void,
-    access_count: usize,
-    size: usize,
-    pointer: Ptr,
-}
-
-/// # Safety
-/// `p` is null or points to the parameters of a kernel of this name.
-unsafe fn kernel_action(st: &mut State, p: *const KernelParams) -> R<Launch> {
-    if p.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    let context = st.current()?;
-    // SAFETY: not null; the caller vouches for the rest.
-    unsafe {
-        let p = p.read_unaligned();
-        st.launch(p.function, context, p.pointers, p.extra)
-    }
-}
-
-/// # Safety
-/// `p` is null or points to parameters.
-unsafe fn memset_action(p: *const MemsetParams) -> R<Action> {
-    if p.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    // SAFETY: not null; the caller vouches for it.
-    let p = unsafe { p.read_unaligned() };
-    Ok(Action::Fill(Fill {
-        to: p.to,
-        pitch: p.pitch as u64,
-        element: u64::from(p.element),
-        value: p.value,
-        width: p.width as u64,
-        height: p.height as u64,
-    }))
-}
-
-/// # Safety
-/// `out` is null or valid for a write; `after` points to `n` handles.
-unsafe fn add(
-    out: *mut Handle,
-    graph: Handle,
-    after: *const Handle,
-    n: usize,
-    action: Action,
-) -> R {
-    let mut st = lock();
-    // SAFETY: passed on.
-    unsafe {
-        let after = if n == 0 || after.is_null() {
-            Vec::new()
-        } else {
-            std::slice::from_raw_parts(after, n).to_vec()
-        };
-        let h = st.add_node(graph, action, after)?;
-        put(out, h)
-    }
-}
-
-fn set_action(node: Handle, action: Action) -> R {
-    let mut st = lock();
-    let graph = st.graph_of(node)?;
-    let g = st.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
-    let n = g
-        .nodes
-        .iter_mut()
-        .find(|n| n.handle == node)
-        .ok_or(INVALID_VALUE)?;
-    n.action = action;
-    Ok(())
-}
-
-fn set_exec_action(exec: Handle, node: Handle, action: Action) -> R {
-    let mut st = lock();
-    let e = st.execs.get_mut(&exec).ok_or(INVALID_VALUE)?;
-    let n = e
-        .nodes
-        .iter_mut()
-        .find(|n| n.handle == node)
-        .ok_or(INVALID_VALUE)?;
-    n.action = action;
-    Ok(())
 }
 
 /// # Safety
@@ -289,6 +179,62 @@ unsafe fn give_list(out: *mut Handle, count: *mut usize, list: &[Handle]) -> R {
             }
         }
         *count = list.len();
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As for [`give_list`].
+unsafe fn dependencies(node: Handle, out: *mut Handle, count: *mut usize) -> R {
+    let st = lock();
+    let g = st.graph_of(node)?;
+    // SAFETY: passed on.
+    unsafe { give_list(out, count, &st.graphs[&g].node(node)?.after) }
+}
+
+/// # Safety
+/// As for [`give_list`].
+unsafe fn dependents(node: Handle, out: *mut Handle, count: *mut usize) -> R {
+    let st = lock();
+    let g = &st.graphs[&st.graph_of(node)?];
+    let users = g.nodes.iter().filter(|n| n.after.contains(&node));
+    // SAFETY: passed on.
+    unsafe { give_list(out, count, &users.map(|n| n.handle).collect::<Vec<_>>()) }
+}
+
+/// # Safety
+/// As for [`give_list`], for both lists.
+unsafe fn edges_of(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) -> R {
+    let st = lock();
+    let g = st.graphs.get(&graph).ok_or(INVALID_VALUE)?;
+    let pairs = g
+        .nodes
+        .iter()
+        .flat_map(|n| n.after.iter().map(|a| (*a, n.handle)));
+    let (heads, tails): (Vec<Handle>, Vec<Handle>) = pairs.unzip();
+    // SAFETY: passed on; the first call leaves the room's size as it was asked.
+    unsafe {
+        let mut room = if count.is_null() { 0 } else { *count };
+        give_list(from, &mut room, &heads)?;
+        give_list(to, count, &tails)
+    }
+}
+
+/// # Safety
+/// `from` and `to` point to `count` handles.
+unsafe fn add_edges(graph: Handle, from: *const Handle, to: *const Handle, count: usize) -> R {
+    let mut st = lock();
+    let g = st.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
+    for i in 0..count {
+        // SAFETY: by contract.
+        let (from, to) = unsafe { (*from.add(i), *to.add(i)) };
+        g.node(from)?;
+        let n = g
+            .nodes
+            .iter_mut()
+            .find(|n| n.handle == to)
+            .ok_or(INVALID_VALUE)?;
+        n.after.push(from);
     }
     Ok(())
 }
@@ -334,7 +280,11 @@ api! {
         // Nodes run one after the other, in an order their dependencies allow.
         st.submit(key, Action::Nothing)?;
         for n in nodes {
-            st.submit(key, n.action)?;
+            match n.action {
+                Action::Event(event, true) => st.record_in(key, event)?,
+                Action::Event(event, false) => st.stream_waits(key, event)?,
+                action => st.submit(key, action).map(|_| ())?,
+            }
         }
         Ok(())
     }
@@ -379,20 +329,28 @@ api! {
         put(out, node_type(&st.graphs[&g].node(node)?.action))
     }
     fn cuGraphNodeGetDependencies(node: Handle, out: *mut Handle, count: *mut usize) {
-        let st = lock();
-        let g = st.graph_of(node)?;
-        give_list(out, count, &st.graphs[&g].node(node)?.after)
+        dependencies(node, out, count)
+    }
+    fn cuGraphNodeGetDependencies_v2(node: Handle, out: *mut Handle, edges: *mut c_void, count: *mut usize) {
+        dependencies(node, out, count)
+    }
+    fn cuGraphNodeGetDependentNodes(node: Handle, out: *mut Handle, count: *mut usize) {
+        dependents(node, out, count)
+    }
+    fn cuGraphNodeGetDependentNodes_v2(node: Handle, out: *mut Handle, edges: *mut c_void, count: *mut usize) {
+        dependents(node, out, count)
+    }
+    fn cuGraphGetEdges(graph: Handle, from: *mut Handle, to: *mut Handle, count: *mut usize) {
+        edges_of(graph, from, to, count)
+    }
+    fn cuGraphGetEdges_v2(graph: Handle, from: *mut Handle, to: *mut Handle, edges: *mut c_void, count: *mut usize) {
+        edges_of(graph, from, to, count)
     }
     fn cuGraphAddDependencies(graph: Handle, from: *const Handle, to: *const Handle, count: usize) {
-        let mut st = lock();
-        let g = st.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?;
-        for i in 0..count {
-            let (from, to) = (*from.add(i), *to.add(i));
-            g.node(from)?;
-            let n = g.nodes.iter_mut().find(|n| n.handle == to).ok_or(INVALID_VALUE)?;
-            n.after.push(from);
-        }
-        Ok(())
+        add_edges(graph, from, to, count)
+    }
+    fn cuGraphAddDependencies_v2(graph: Handle, from: *const Handle, to: *const Handle, edges: *const c_void, count: usize) {
+        add_edges(graph, from, to, count)
     }
     fn cuGraphDestroyNode(node: Handle) {
         let mut st = lock();
@@ -403,77 +361,7 @@ api! {
         }
         Ok(())
     }
-    fn cuGraphAddEmptyNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize) {
-        add(out, graph, after, n, Action::Nothing)
-    }
-    fn cuGraphAddKernelNode | cuGraphAddKernelNode_v2 (out: *mut Handle, graph: Handle, after: *const Handle, n: usize, parameters: *const KernelParams) {
-        let launch = kernel_action(&mut lock(), parameters)?;
-        add(out, graph, after, n, Action::Kernel(launch))
-    }
-    fn cuGraphKernelNodeSetParams | cuGraphKernelNodeSetParams_v2 (node: Handle, parameters: *const KernelParams) {
-        let launch = kernel_action(&mut lock(), parameters)?;
-        set_action(node, Action::Kernel(launch))
-    }
-    fn cuGraphExecKernelNodeSetParams | cuGraphExecKernelNodeSetParams_v2 (exec: Handle, node: Handle, parameters: *const KernelParams) {
-        let launch = kernel_action(&mut lock(), parameters)?;
-        set_exec_action(exec, node, Action::Kernel(launch))
-    }
-    fn cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, copy: *const Memcpy3D, context: Handle) {
-        let (c, _, _) = described(copy)?;
-        add(out, graph, after, n, Action::Copy(c))
-    }
-    fn cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, parameters: *const MemsetParams, context: Handle) {
-        add(out, graph, after, n, memset_action(parameters)?)
-    }
-    fn cuGraphExecMemsetNodeSetParams(exec: Handle, node: Handle, parameters: *const MemsetParams, context: Handle) {
-        set_exec_action(exec, node, memset_action(parameters)?)
-    }
-    fn cuGraphAddHostNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, parameters: *const HostParams) {
-        if parameters.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        let p = parameters.read_unaligned();
-        add(out, graph, after, n, Action::Host(p.function, p.data))
-    }
-    fn cuGraphAddMemAllocNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, parameters: *mut AllocParams) {
-        if parameters.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        let p = lock().reserve_graph_memory((*parameters).size as u64)?;
-        (*parameters).pointer = p;
-        add(out, graph, after, n, Action::Alloc(p))
-    }
-    fn cuGraphMemAllocNodeGetParams(node: Handle, parameters: *mut AllocParams) {
-        let st = lock();
-        let g = st.graph_of(node)?;
-        let Action::Alloc(p) = st.graphs[&g].node(node)?.action else { return Err(INVALID_VALUE) };
-        let size = st.ranges.at(p).map_or(0, |r| r.size) as usize;
-        put(parameters, AllocParams { properties: [0; 22], access: std::ptr::null(), access_count: 0, size, pointer: p })
-    }
-    fn cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, p: Ptr) {
-        add(out, graph, after, n, Action::Free(p))
-    }
-    fn cuGraphMemFreeNodeGetParams(node: Handle, out: *mut Ptr) {
-        let st = lock();
-        let g = st.graph_of(node)?;
-        let Action::Free(p) = st.graphs[&g].node(node)?.action else { return Err(INVALID_VALUE) };
-        put(out, p)
-    }
     fn cuGraphDebugDotPrint(graph: Handle, path: *const u8, flags: u32) {
         Ok(())
-    }
-}
-
-impl State {
-    /// The address of memory that a graph will allocate.
-    pub fn reserve_graph_memory(&mut self, size: u64) -> R<Ptr> {
-        if size == 0 {
-            return Err(INVALID_VALUE);
-        }
-        let p = self.alloc_device(size, Kind::Graph)?;
-        if let Some(r) = self.ranges.at_mut(p) {
-            r.access = false;
-        }
-        Ok(p)
     }
 }

@@ -36,17 +36,19 @@ pub struct Bytes {
 
 /// Another process's memory, open here.
 pub struct Opened {
-    handle: Bytes,
-    count: u32,
-    mapping: u64,
-    length: u64,
+    pub handle: Option<Bytes>,
+    pub count: u32,
+    pub mapping: u64,
+    /// The addresses it is seen at, from here on.
+    pub window: u64,
+    pub length: u64,
 }
 
 impl State {
     pub fn closed(&mut self, r: &Range) {
         if let Some(o) = self.opened.remove(&r.base) {
             arena::unmap(o.mapping, o.length);
-            arena::unmap(r.base, o.length);
+            arena::unmap(o.window, o.length);
         }
     }
 }
@@ -78,7 +80,9 @@ fn export(p: Ptr) -> R<Bytes> {
         .filter(|r| r.kind == Kind::Device && !r.leaving)
         .ok_or(INVALID_VALUE)?;
     let (device, size, id, block) = (r.device, r.size, r.id, r.block.ok_or(INVALID_VALUE)?);
-    let fd = st.device(device)?.arena()?.fd;
+    let arena = st.device(device)?.arena()?;
+    arena.set_exported(id, true);
+    let fd = arena.fd;
     Ok(Bytes {
         magic: MEMORY,
         nonce: nonce(),
@@ -102,11 +106,16 @@ fn open(h: Bytes) -> R<Ptr> {
     if h.nonce == nonce() {
         return Err(INVALID_CONTEXT);
     }
-    if let Some((&base, o)) = st.opened.iter_mut().find(|(_, o)| o.handle == h) {
+    if let Some((&base, o)) = st.opened.iter_mut().find(|(_, o)| o.handle == Some(h)) {
         o.count += 1;
         return Ok(base);
     }
     let fd = file_of(&h)?;
+    if !arena::is_exported(fd, h.id) {
+        // SAFETY: the descriptor was just opened.
+        unsafe { libc::close(fd) };
+        return Err(INVALID_VALUE);
+    }
     // Whole chunks, as the real driver maps them.
     let first = h.offset / arena::CHUNK * arena::CHUNK;
     let length = (h.offset + h.size).next_multiple_of(arena::CHUNK) - first;
@@ -115,13 +124,13 @@ fn open(h: Bytes) -> R<Ptr> {
     unsafe { libc::close(fd) };
     let (mapping, window) = (mapping?, arena::reserve(length, arena::CHUNK)?);
     let base = window + (h.offset - first);
-    // The window is trimmed to start at the block's address, so that it can be given back by it.
     st.opened.insert(
         base,
         Opened {
-            handle: h,
+            handle: Some(h),
             count: 1,
             mapping,
+            window,
             length,
         },
     );
@@ -197,7 +206,7 @@ api! {
     }
     fn cuIpcCloseMemHandle(p: Ptr) {
         let mut st = lock();
-        let o = st.opened.get_mut(&p).ok_or(INVALID_VALUE)?;
+        let o = st.opened.get_mut(&p).filter(|o| o.handle.is_some()).ok_or(INVALID_VALUE)?;
         o.count -= 1;
         if o.count > 0 {
             return Ok(());

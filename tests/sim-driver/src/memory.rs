@@ -84,13 +84,14 @@ impl State {
             }
             Kind::Registered(_) => {}
             Kind::Mapped(_) => self.unmapped(&r),
-            Kind::Opened => self.closed(&r),
+            Kind::Opened | Kind::External => self.closed(&r),
             Kind::Device | Kind::Module | Kind::Async(_) | Kind::Graph => {
                 if let Kind::Async(pool) = r.kind {
                     self.pool_returned(pool, r.size);
                 }
                 if let (Some(block), Ok(d)) = (r.block, self.device(r.device)) {
                     if let Ok(arena) = d.arena() {
+                        arena.set_exported(r.id, false);
                         arena.free(block);
                     }
                 }
@@ -158,7 +159,7 @@ pub fn free(p: Ptr) -> R {
     };
     if !matches!(
         kind,
-        Kind::Device | Kind::Async(_) | Kind::Managed | Kind::Graph
+        Kind::Device | Kind::Async(_) | Kind::Managed | Kind::Graph | Kind::External
     ) {
         return Err(INVALID_VALUE);
     }
@@ -172,7 +173,11 @@ pub fn free(p: Ptr) -> R {
     // The whole device comes to rest first, whether it used this block or not.
     let points = st.device_points(device);
     st = wait_points(st, &points);
-    st.release(p);
+    if kind == Kind::Graph {
+        st.free_graph_memory(p);
+    } else {
+        st.release(p);
+    }
     let answer = if context != 0 {
         st.check_context(context)
     } else {

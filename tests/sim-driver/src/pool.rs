@@ -36,7 +36,7 @@ impl State {
     /// The end of a stream-ordered free.
     pub fn free_in_order(&mut self, p: Ptr) {
         match self.ranges.at(p).map(|r| r.kind) {
-            Some(Kind::Graph) => self.graph_memory(p, false),
+            Some(Kind::Graph) => self.free_graph_memory(p),
             Some(_) => self.release(p),
             None => {}
         }

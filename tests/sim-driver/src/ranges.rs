@@ -22,6 +22,8 @@ pub enum Kind {
     Mapped(Handle),
     /// Another process's, opened by handle.
     Opened,
+    /// Another API's, mapped; cuMemFree gives it back.
+    External,
 }
 
 #[derive(Clone, Debug)]

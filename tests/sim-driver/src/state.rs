@@ -5,6 +5,7 @@ use crate::capture::Capture;
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
+use crate::external::External;
 use crate::graph::{Exec, Graph};
 use crate::ipc::Opened;
 use crate::library::Library;
@@ -50,6 +51,7 @@ pub struct State {
     pub physical: Table<Physical>,
     pub reservations: BTreeMap<Ptr, Reservation>,
     pub opened: BTreeMap<Ptr, Opened>,
+    pub external: Table<External>,
     pub ranges: Ranges,
 }
 

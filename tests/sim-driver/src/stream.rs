@@ -306,38 +306,6 @@ api! {
         }
         st.submit(key, Action::Callback(f, data, stream)).map(|_| ())
     }
-    fn cuStreamWaitValue32_v2 | cuStreamWaitValue32 | cuStreamWaitValue32_v2_ptsz | cuStreamWaitValue32_ptsz (stream: Handle, p: Ptr, value: u32, flags: u32) {
-        let mut st = lock();
-        let key = st.stream(stream)?;
-        if !st.ranges.covers(p, 4) {
-            return Err(INVALID_VALUE);
-        }
-        st.submit(key, Action::WaitValue(p, u64::from(value), 4, flags)).map(|_| ())
-    }
-    fn cuStreamWaitValue64_v2 | cuStreamWaitValue64 | cuStreamWaitValue64_v2_ptsz | cuStreamWaitValue64_ptsz (stream: Handle, p: Ptr, value: u64, flags: u32) {
-        let mut st = lock();
-        let key = st.stream(stream)?;
-        if !st.ranges.covers(p, 8) {
-            return Err(INVALID_VALUE);
-        }
-        st.submit(key, Action::WaitValue(p, value, 8, flags)).map(|_| ())
-    }
-    fn cuStreamWriteValue32_v2 | cuStreamWriteValue32 | cuStreamWriteValue32_v2_ptsz | cuStreamWriteValue32_ptsz (stream: Handle, p: Ptr, value: u32, flags: u32) {
-        let mut st = lock();
-        let key = st.stream(stream)?;
-        if !st.ranges.covers(p, 4) {
-            return Err(INVALID_VALUE);
-        }
-        st.submit(key, Action::WriteValue(p, u64::from(value), 4)).map(|_| ())
-    }
-    fn cuStreamWriteValue64_v2 | cuStreamWriteValue64 | cuStreamWriteValue64_v2_ptsz | cuStreamWriteValue64_ptsz (stream: Handle, p: Ptr, value: u64, flags: u32) {
-        let mut st = lock();
-        let key = st.stream(stream)?;
-        if !st.ranges.covers(p, 8) {
-            return Err(INVALID_VALUE);
-        }
-        st.submit(key, Action::WriteValue(p, value, 8)).map(|_| ())
-    }
     fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) {
         lock().current()?;
         put_opt(least, 0);

@@ -144,6 +144,33 @@ static void memory_in_graphs(void)
     IS(simcuda_live_bytes(0), before);
 }
 
+static void built_by_hand(void)
+{
+    begin();
+    H graph, child, a, b, c, exec, s;
+    P p;
+    unsigned char got[4];
+    size_t n = 0;
+    OK(cuStreamCreate(&s, 1));
+    OK(cuMemAlloc_v2(&p, 16));
+    struct { P to; size_t pitch; unsigned value, element; size_t width, height; } set = { p, 0, 7, 1, 4, 1 };
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&child, 0));
+    OK(cuGraphAddMemsetNode(&b, child, NULL, 0, &set, NULL));
+    OK(cuGraphAddEmptyNode(&a, graph, NULL, 0));
+    OK(cuGraphAddChildGraphNode(&b, graph, &a, 1, child));
+    set.value = 9;
+    set.width = 2;
+    OK(cuGraphAddMemsetNode(&c, graph, &b, 1, &set, NULL));
+    OK(cuGraphGetNodes(graph, NULL, &n));
+    YES(n >= 3);
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, s));
+    OK(cuStreamSynchronize(s));
+    OK(cuMemcpyDtoH_v2(got, p, 4));
+    YES(got[0] == 9 && got[1] == 9 && got[2] == 7 && got[3] == 7);
+}
+
 static void refusals(void)
 {
     begin();
@@ -153,7 +180,11 @@ static void refusals(void)
     OK(cuEventCreate(&e, 2));
     IS(cuStreamBeginCapture_v2(NULL, 0), 900);
     IS(cuStreamEndCapture(s, &graph), 401);
-    /* The legacy stream, while a blocking stream captures. */
+    /* The legacy stream, while a blocking stream captures. A question spoils nothing. */
+    int status;
+    OK(cuStreamBeginCapture_v2(s, RELAXED));
+    IS(cuStreamIsCapturing(NULL, &status), 906);
+    OK(cuStreamEndCapture(s, &graph));
     OK(cuStreamBeginCapture_v2(s, RELAXED));
     IS(spin(0, NULL), 906);
     IS(cuStreamEndCapture(s, &graph), 901);
@@ -180,6 +211,6 @@ static void refusals(void)
 
 static const Case cases[] = {
     { "table", table }, { "effects", effects }, { "memory-in-graphs", memory_in_graphs },
-    { "refusals", refusals },
+    { "built-by-hand", built_by_hand }, { "refusals", refusals },
 };
 CASES(cases)

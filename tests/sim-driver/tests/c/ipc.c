@@ -41,6 +41,9 @@ static void child(void)
     OK(cuIpcCloseMemHandle(p));
     IS(cuIpcCloseMemHandle(p), 1);
     IS(cuMemcpyDtoH_v2(&word, p, 8), 1);
+    /* What has been freed cannot be opened. */
+    get(to_child[0], &h, sizeof h);
+    IS(cuIpcOpenMemHandle_v2(&q, h, 1), 1);
     word = failures;
     send_to(to_parent[1], &word, sizeof word);
 }
@@ -60,7 +63,8 @@ static void parent(pid_t pid)
     IS(memcmp(&h, &again, sizeof h), 0);
     YES(memcmp(&h, &other, sizeof h) != 0);
     IS(h.w[7], 0);
-    IS(cuIpcOpenMemHandle_v2(&pad, h, 1), 201);
+    P own;
+    IS(cuIpcOpenMemHandle_v2(&own, h, 1), 201);
     IS(cuIpcGetMemHandle(&other, (P)(uintptr_t)&h), 1);
     OK(fill(p, 5000, 3, NULL));
     OK(cuCtxSynchronize());
@@ -71,6 +75,9 @@ static void parent(pid_t pid)
     OK(cuIpcGetEventHandle(&event_handle, e));
     send_to(to_child[1], &h, sizeof h);
     send_to(to_child[1], &event_handle, sizeof event_handle);
+    OK(cuIpcGetMemHandle(&other, pad));
+    OK(cuMemFree_v2(pad));
+    send_to(to_child[1], &other, sizeof other);
     get(to_parent[0], &word, sizeof word);
     IS(word, 0);
     OK(cuEventQuery(e));

@@ -1,6 +1,6 @@
 /* Allocation, limits, bounds, queries. */
 #include "simtest.h"
-#include <errno.h>
+#include <sys/mman.h>
 #include <setjmp.h>
 #include <signal.h>
 
@@ -197,7 +197,31 @@ static void mapped_memory(void)
     OK(cuMemAddressFree(va, 8 * m));
 }
 
+static void external_memory(void)
+{
+    begin();
+    int fd = memfd_create("external", 0);
+    IS(ftruncate(fd, 1 << 20), 0);
+    struct { unsigned kind, pad; int fd; int rest[3]; uint64_t size; unsigned flags; } d = { 1, 0, fd, { 0 }, 1 << 20, 0 };
+    struct { uint64_t offset, size; unsigned flags; } part = { 8192, 5000, 0 };
+    H m;
+    P p, base;
+    size_t n;
+    OK(cuImportExternalMemory(&m, &d));
+    OK(cuExternalMemoryGetMappedBuffer(&p, m, &part));
+    OK(cuMemGetAddressRange_v2(&base, &n, p + 5));
+    IS(base, p);
+    IS(n, 5000);
+    OK(fill(p, 5000, 6, NULL));
+    IS(wrong(p, 5000, 6, NULL), 0);
+    IS(cuIpcCloseMemHandle(p), 1);
+    OK(cuMemFree_v2(p));
+    IS(cuMemFree_v2(p), 1);
+    OK(cuDestroyExternalMemory(m));
+}
+
 static const Case cases[] = {
+    { "external-memory", external_memory },
     { "zeros", zeros_and_alignment }, { "bounds", bounds }, { "host-cannot-touch", host_cannot_touch },
     { "capacity", capacity }, { "host-memory", host_memory }, { "asynchronous", asynchronous },
     { "mapped-memory", mapped_memory },

@@ -198,6 +198,63 @@ static void destroyed_stream(void)
     IS(wrong(p, 4096, 3, t), 0);
 }
 
+static void values(void)
+{
+    begin();
+    P p;
+    H s, t;
+    OK(cuStreamCreate(&s, 1));
+    OK(cuStreamCreate(&t, 1));
+    OK(cuMemAlloc_v2(&p, 64));
+    OK(cuStreamWaitValue32_v2(s, p, 5, 1));
+    OK(spin(0, s));
+    usleep(20000);
+    IS(cuStreamQuery(s), 600);
+    OK(cuStreamWriteValue32_v2(t, p, 5, 0));
+    OK(cuStreamSynchronize(s));
+    IS(cuStreamWriteValue32_v2(t, p + 64, 5, 0), 1);
+}
+
+/* Eight threads, each with a stream, a block after another, and its own results. */
+static void *worker(void *x)
+{
+    H c = NULL, s;
+    unsigned me = (unsigned)(uintptr_t)x, bad = 0;
+    P results;
+    OK(cuDevicePrimaryCtxRetain(&c, 0));
+    OK(cuCtxSetCurrent(c));
+    OK(cuStreamCreate(&s, me & 1));
+    OK(cuModuleGetGlobal_v2(&results, NULL, the_module, "g_vres"));
+    for (unsigned i = 0; i < 60; i++) {
+        P p;
+        unsigned long long n = (i * 7919 + me * 104729) % 300000 + 4, r[3];
+        unsigned seed = me * 1000 + i;
+        void *a[] = { &me }, *b[] = { &p, &n, &seed, &me };
+        OK(i % 3 ? cuMemAlloc_v2(&p, n) : cuMemAllocAsync(&p, n, s));
+        OK(fill(p, n, seed, s));
+        OK(launch("k_vreset", s, a));
+        OK(launch("k_verify", s, b));
+        OK(cuMemcpyDtoHAsync_v2(r, results + me * 24, sizeof r, s));
+        OK(cuStreamSynchronize(s));
+        bad += r[0] != 0;
+        if (i % 2) OK(fill(p, n, 1, s));
+        OK(i % 5 ? cuMemFree_v2(p) : cuMemFreeAsync(p, s));
+    }
+    IS(bad, 0);
+    OK(cuStreamDestroy_v2(s));
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t t[8];
+    begin();
+    for (uintptr_t i = 0; i < 8; i++) pthread_create(&t[i], NULL, worker, (void *)i);
+    for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
+    OK(cuCtxSynchronize());
+    IS(simcuda_live_bytes(0), 0);
+}
+
 static void sticky_error(void)
 {
     begin();
@@ -220,6 +277,6 @@ static const Case cases[] = {
     { "late-write", late_write }, { "pageable-source", pageable_source }, { "free-waits", free_waits },
     { "legacy-stream", legacy_stream }, { "events", events }, { "context-events", context_events },
     { "host-functions", host_functions }, { "destroyed-stream", destroyed_stream },
-    { "sticky-error", sticky_error },
+    { "values", values }, { "threads", threads }, { "sticky-error", sticky_error },
 };
 CASES(cases)

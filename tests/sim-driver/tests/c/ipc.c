@@ -70,7 +70,7 @@ static void parent(pid_t pid)
     OK(cuCtxSynchronize());
     OK(cuStreamCreate(&s, 1));
     OK(cuEventCreate(&e, 6));
-    OK(spin(150, s));
+    OK(spin(400, s));
     OK(cuEventRecord(e, s));
     OK(cuIpcGetEventHandle(&event_handle, e));
     send_to(to_child[1], &h, sizeof h);

@@ -132,7 +132,7 @@ static void asynchronous(void)
     H s;
     OK(cuStreamCreate(&s, 1));
     OK(cuMemAllocAsync(&p, 1 << 20, s));
-    OK(late_fill(p, 1 << 20, 1, 30, s));
+    OK(late_fill(p, 1 << 20, 1, 150, s));
     OK(cuMemFreeAsync(p, s));
     IS(cuMemFreeAsync(p, s), 1);
     IS(cuMemFree_v2(p), 1);

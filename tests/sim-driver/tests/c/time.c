@@ -13,8 +13,8 @@ static void late_write(void)
     OK(cuMemAlloc_v2(&p, 4096));
     OK(cuMemHostAlloc(&pinned, 4096, 0));
     double t0 = ms();
-    OK(late_fill(p, 4096, 7, 60, s));
-    YES(ms() - t0 < 40);
+    OK(late_fill(p, 4096, 7, 250, s));
+    YES(ms() - t0 < 200);
     /* Another stream sees the memory as it was. */
     OK(cuMemcpyDtoHAsync_v2(&b, p, 1, t));
     IS(b, 0);
@@ -24,7 +24,7 @@ static void late_write(void)
     OK(cuMemcpyDtoHAsync_v2(pinned, p, 4096, s));
     IS(((unsigned *)pinned)[5], 0);
     OK(cuStreamSynchronize(s));
-    YES(ms() - t0 >= 60);
+    YES(ms() - t0 >= 250);
     YES(((unsigned *)pinned)[5] != 0);
     IS(wrong(p, 4096, 7, t), 0);
     IS(wrong(p, 4096, 8, t), 1024);
@@ -54,13 +54,13 @@ static void free_waits(void)
         H s = NULL;
         if (sort) OK(cuStreamCreate(&s, sort - 1));
         OK(cuMemAlloc_v2(&p, 1000));
-        OK(spin(50, s));
+        OK(spin(200, s));
         double t0 = ms();
         OK(cuMemAlloc_v2(&q, 1 << 20));
         OK(cuMemFree_v2(0));
-        YES(ms() - t0 < 30);
+        YES(ms() - t0 < 150);
         OK(cuMemFree_v2(p));
-        YES(ms() - t0 > 35);
+        YES(ms() - t0 > 150);
         OK(cuMemFree_v2(q));
     }
 }
@@ -72,21 +72,21 @@ static void legacy_stream(void)
     float x;
     OK(cuStreamCreate(&blocking, 0));
     OK(cuStreamCreate(&free_, 1));
-    OK(spin(40, NULL));
+    OK(spin(150, NULL));
     OK(spin(0, blocking));
     OK(spin(0, free_));
     OK(cuStreamSynchronize(free_));
     IS(cuStreamQuery(blocking), 600);
     OK(cuStreamSynchronize(blocking));
     OK(cuStreamQuery(NULL));
-    OK(spin(40, blocking));
+    OK(spin(100, blocking));
     OK(spin(0, NULL));
     IS(cuStreamQuery(NULL), 600);
-    OK(spin(120, free_));
+    OK(spin(400, free_));
     OK(cuStreamSynchronize(NULL));
     IS(cuStreamQuery(free_), 600);
     /* 2 is the per-thread stream: it blocks, like one made with flags 0. */
-    OK(spin(40, (H)2));
+    OK(spin(100, (H)2));
     OK(spin(0, NULL));
     IS(cuStreamQuery((H)1), 600);
     OK(cuCtxSynchronize());
@@ -107,7 +107,7 @@ static void events(void)
     OK(cuMemAlloc_v2(&p, 1 << 20));
     OK(cuEventQuery(e));
     OK(cuEventRecord(e, a));
-    OK(late_fill(p, 1 << 20, 1, 40, a));
+    OK(late_fill(p, 1 << 20, 1, 100, a));
     OK(cuEventRecord(f, a));
     IS(cuEventQuery(f), 600);
     OK(cuStreamWaitEvent(b, f, 0));
@@ -115,7 +115,7 @@ static void events(void)
     IS(cuStreamQuery(b), 600);
     OK(cuEventSynchronize(f));
     OK(cuEventElapsedTime(&x, e, f));
-    YES(x >= 39 && x < 200);
+    YES(x >= 99 && x < 2000);
     IS(wrong(p, 1 << 20, 2, b), 0);
     OK(cuEventDestroy_v2(e));
     IS(cuEventDestroy_v2(e), 400);
@@ -132,14 +132,14 @@ static void context_events(void)
     s[2] = NULL;
     s[3] = (H)2;
     for (int i = 0; i < 4; i++) {
-        OK(late_fill(p, 4096, 1, 40, s[i]));
+        OK(late_fill(p, 4096, 1, 150, s[i]));
         double t0 = ms();
         OK(cuCtxRecordEvent(c, e));
         OK(cuCtxWaitEvent(c, e));
         IS(cuEventQuery(e), 600);
         OK(cuStreamCreate(&late, 1));
         OK(fill(p, 4096, 2, late));
-        YES(ms() - t0 < 30);
+        YES(ms() - t0 < 120);
         IS(cuStreamQuery(late), 600);
         for (int k = 0; k < 4; k++) IS(cuStreamQuery(s[k]), 600);
         OK(cuStreamSynchronize(late));
@@ -155,7 +155,7 @@ static void host(void *x)
 {
     size_t a, b;
     IS(cuMemGetInfo_v2(&a, &b), 800);
-    usleep(30000);
+    usleep(150000);
     called += *(int *)x;
 }
 static void callback(H s, R status, void *x)
@@ -190,7 +190,7 @@ static void destroyed_stream(void)
     OK(cuStreamCreate(&s, 1));
     OK(cuStreamCreate(&t, 1));
     OK(cuMemAlloc_v2(&p, 4096));
-    OK(late_fill(p, 4096, 3, 40, s));
+    OK(late_fill(p, 4096, 3, 150, s));
     OK(cuStreamDestroy_v2(s));
     IS(cuStreamQuery(s), 400);
     IS(wrong(p, 4096, 3, t), 1024);

@@ -33,30 +33,54 @@ type FindFn = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
 /// 0: not looked for yet; 1: there is none; else its address.
 static FIND: AtomicUsize = AtomicUsize::new(0);
 
-/// An object as it was met, to be known again.
+/// For how long what was found out about an object holds.
 #[derive(Debug)]
-pub struct Known {
-    dynamic: usize,
-    path: CString,
+pub enum Lasting {
+    /// The program itself, or something that it needs: never unloaded.
+    Forever,
+    /// While the same object is in the same place.
+    While {
+        /// Its dynamic section.
+        dynamic: usize,
+        /// Its path.
+        path: CString,
+    },
+    /// Code of no object.
+    Nowhere,
 }
 
-/// The object that `address` is in. None for code of no object.
-pub fn known(address: usize) -> Option<Known> {
-    let (dynamic, path) = mark(address)?;
-    // SAFETY: the path of a loaded object, whose code is executing or about to.
-    let path = unsafe { CStr::from_ptr(path) }.to_owned();
-    Some(Known { dynamic, path })
+/// The object that `address` is in, to be known again.
+pub fn lasting(address: usize) -> Lasting {
+    let Some(object) = loaded::holding(address) else {
+        return Lasting::Nowhere;
+    };
+    let mut family = [object.path; 16];
+    let count = object.brought_by(&mut family);
+    // SAFETY: paths of loaded objects, whose code is executing or about to, or which need such an object.
+    let is_program = |&path: &*const c_char| path.is_null() || unsafe { *path == 0 };
+    if family[..count].iter().any(is_program) {
+        return Lasting::Forever;
+    }
+    // SAFETY: as above; a path that is null was the program's.
+    let path = unsafe { CStr::from_ptr(object.path) }.to_owned();
+    Lasting::While {
+        dynamic: object.dynamic,
+        path,
+    }
 }
 
-/// Whether the object that `address` is in is the `expected` one.
-pub fn is_still(expected: Option<&Known>, address: usize) -> bool {
-    match (expected, mark(address)) {
-        (Some(known), Some((dynamic, path))) => {
-            // SAFETY: the path of a loaded object, whose code is executing or about to.
-            dynamic == known.dynamic && unsafe { libc::strcmp(path, known.path.as_ptr()) } == 0
+impl Lasting {
+    /// Whether what was found out still holds for the object that `address` is in.
+    #[inline]
+    pub fn is_still(&self, address: usize) -> bool {
+        match self {
+            Lasting::Forever => true,
+            Lasting::Nowhere => mark(address).is_none(),
+            Lasting::While { dynamic, path } => mark(address).is_some_and(|(now, at)| {
+                // SAFETY: the path of a loaded object, whose code is executing or about to.
+                now == *dynamic && unsafe { libc::strcmp(at, path.as_ptr()) } == 0
+            }),
         }
-        (None, None) => true,
-        _ => false,
     }
 }
 

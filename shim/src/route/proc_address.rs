@@ -123,7 +123,10 @@ fn row_of(
             && again(name.as_ptr(), &mut found, entry.since, flags) == SUCCESS
             && found as usize == address
     };
-    let row = (0..HOOKS.len()).find(|row| same(row))?;
+    let row = names::rows_named(name)
+        .iter()
+        .copied()
+        .find(|row| same(row))?;
     driver::learn(address, row);
     Some(row)
 }

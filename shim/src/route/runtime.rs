@@ -10,7 +10,7 @@
 use super::scope::{self, Question};
 use crate::real::loaded;
 use crate::real::object::Object;
-use crate::real::whereabouts::{is_still, known, Known};
+use crate::real::whereabouts::{lasting, Lasting};
 use crate::table::RUNTIME;
 use std::arch::naked_asm;
 use std::ffi::{c_int, CStr};
@@ -56,11 +56,11 @@ struct Site {
     /// Return address and row.
     key: usize,
     /// The object that calls.
-    caller: Option<Known>,
+    caller: Lasting,
     /// The runtime's function.
     target: usize,
     /// The runtime.
-    runtime: Option<Known>,
+    runtime: Lasting,
 }
 
 const SITES_MAX: usize = 1024;
@@ -76,9 +76,7 @@ extern "C" fn find(row: usize, caller: usize) -> usize {
         // SAFETY: a slot holds null or a leaked `Site`.
         match unsafe { slot.load(Ordering::Acquire).as_ref() } {
             Some(site) if site.key == key => {
-                if is_still(site.caller.as_ref(), caller)
-                    && is_still(site.runtime.as_ref(), site.target)
-                {
+                if site.caller.is_still(caller) && site.runtime.is_still(site.target) {
                     return site.target;
                 }
                 break;
@@ -93,9 +91,9 @@ extern "C" fn find(row: usize, caller: usize) -> usize {
     };
     let site = Site {
         key,
-        caller: known(caller),
+        caller: lasting(caller),
         target,
-        runtime: known(target),
+        runtime: lasting(target),
     };
     remember(slots, site);
     target

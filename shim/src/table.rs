@@ -37,7 +37,8 @@ pub enum Kind {
     Route,
 }
 
-/// One hooked driver symbol.
+/// One hooked driver symbol. On a cache line of its own, since threads count calls of different rows at once.
+#[repr(align(64))]
 pub struct Hook {
     /// Exact exported name, suffixes included.
     pub symbol: &'static CStr,
@@ -49,6 +50,8 @@ pub struct Hook {
     real: AtomicPtr<c_void>,
     /// Times the process was handed the hook's address.
     pub resolved_count: AtomicU64,
+    /// Times it was called through the hook.
+    pub call_count: AtomicU64,
 }
 
 impl Hook {
@@ -104,6 +107,7 @@ macro_rules! hooks {
                 ours: unsafe { std::mem::transmute::<unsafe extern "C" fn($($type),*) -> Status, unsafe extern "C" fn()>($symbol) },
                 real: AtomicPtr::new(std::ptr::null_mut()),
                 resolved_count: AtomicU64::new(0),
+                call_count: AtomicU64::new(0),
             }
         ),*];
 
@@ -123,6 +127,7 @@ macro_rules! hooks {
                     // SAFETY: the caller is the handler, which owes what the driver asks of a caller.
                     entry::answered(unsafe { real($($argument),*) })
                 }
+                HOOKS[Id::$symbol as usize].call_count.fetch_add(1, Ordering::Relaxed);
                 let Some(real) = entry::real(Id::$symbol) else { return NOT_FOUND };
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };

@@ -1,7 +1,8 @@
 //! What a report is made of, gathered without a driver call: host data only, so that it also works at the very end.
 
 use crate::device::{contexts, limits, reclaim, settings};
-use crate::{ledger, process, route};
+use crate::route::seen::{self, Seen};
+use crate::{ledger, process};
 use cushion::config::PathFacts;
 use cushion::pool::PoolStats;
 use cushion::report::{
@@ -162,14 +163,14 @@ pub fn input(reason: Reason) -> ReportInput {
 }
 
 fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
-    let seen = route::seen::coverage();
+    let seen = seen::coverage();
     let host_wait = settings::get().host_wait_now();
-    let figures = |list: Vec<(String, u64)>| -> Vec<SymbolFigures> {
+    let figures = |list: Vec<Seen>| -> Vec<SymbolFigures> {
         list.into_iter()
-            .map(|(name, lookups)| SymbolFigures {
-                name,
-                lookups,
-                calls: 0,
+            .map(|symbol| SymbolFigures {
+                name: symbol.name,
+                lookups: symbol.lookup_count,
+                calls: symbol.call_count,
             })
             .collect()
     };
@@ -190,20 +191,28 @@ fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
             "{retries} driver calls were short of memory and were made again after a trim"
         ));
     }
-    let known = seen.hooked.len()
-        + seen.counted.len()
-        + seen.passed.len()
-        + seen.unknown.len()
-        + seen.missing.len();
+    let strange = seen.unknown.iter().map(|symbol| symbol.name.as_str());
+    let strange = strange.collect::<Vec<_>>().join(", ");
+    if !strange.is_empty() {
+        notes.push(format!(
+            "newer than this version of cushion, or private: {strange}"
+        ));
+    }
+    let others = [seen.passed, seen.unknown, seen.missing].concat();
+    let route = |route: &str, lookups| Route {
+        route: route.into(),
+        lookups,
+    };
     Coverage {
-        symbols_seen: known as u64,
+        symbols_seen: (seen.hooked.len() + seen.counted.len() + others.len()) as u64,
         hooked: figures(seen.hooked),
         counted: figures(seen.counted),
-        unknown: figures(seen.unknown),
-        routes: vec![Route {
-            route: "dlsym, dlvsym and cuGetProcAddress".into(),
-            lookups: seen.lookup_count,
-        }],
+        unknown: figures(others),
+        routes: vec![
+            route("dlsym", seen.dlsym_count),
+            route("cuGetProcAddress", seen.proc_address_count),
+            route("linked", seen.linked_count),
+        ],
         free_sync: contexts
             .map(|context| FreeSyncFacts {
                 context,

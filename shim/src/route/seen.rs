@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Names kept. A process that asks for more is a fuzzer.
 const NAMES_MAX: usize = 1024;
 
-static LOOKUP_COUNT: AtomicU64 = AtomicU64::new(0);
+static BY_DLSYM: AtomicU64 = AtomicU64::new(0);
+static BY_PROC_ADDRESS: AtomicU64 = AtomicU64::new(0);
 static NAME_COUNT: AtomicUsize = AtomicUsize::new(0);
 static OTHERS: OnceBox<DashMap<Box<str>, Other>> = OnceBox::new();
 
@@ -22,31 +23,43 @@ struct Other {
     is_in_driver: bool,
 }
 
-/// A name and how often its address was handed out.
-pub type Count = (String, u64);
+/// A name that the process looked up or called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// The symbol of a hooked function; for others the name that was asked for.
+    pub name: String,
+    /// How often it was asked for.
+    pub lookup_count: u64,
+    /// How often it was called through the shim: only hooked ones are.
+    pub call_count: u64,
+}
 
 /// What the process looked up so far.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
-    /// Look-ups of driver functions, by dlsym, dlvsym and cuGetProcAddress.
-    pub lookup_count: u64,
+    /// Look-ups of names like a driver function's by dlsym and dlvsym.
+    pub dlsym_count: u64,
+    /// Look-ups by cuGetProcAddress, in both its forms.
+    pub proc_address_count: u64,
+    /// Hooked functions that were called and never looked up: the program is linked with the driver.
+    pub linked_count: u64,
     /// Symbols whose calls are changed or watched.
-    pub hooked: Vec<Count>,
+    pub hooked: Vec<Seen>,
     /// Symbols whose calls are counted.
-    pub counted: Vec<Count>,
+    pub counted: Vec<Seen>,
     /// Functions that cushion knows and leaves to the driver.
-    pub passed: Vec<Count>,
+    pub passed: Vec<Seen>,
     /// Functions of the driver that cushion has never heard of: a newer driver, or a private interface.
-    pub unknown: Vec<Count>,
+    pub unknown: Vec<Seen>,
     /// Names that the driver does not have.
-    pub missing: Vec<Count>,
+    pub missing: Vec<Seen>,
     /// Other preloaded libraries after this one that stand in for dlsym.
     pub interposer_count: usize,
 }
 
-/// A driver function was looked up by cuGetProcAddress and found.
+/// A driver function was looked up by cuGetProcAddress and found. Hooked ones are counted by their row.
 pub fn found(name: &CStr, row: Option<usize>) {
-    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    BY_PROC_ADDRESS.fetch_add(1, Ordering::Relaxed);
     if row.is_none() {
         note(name, true);
     }
@@ -54,13 +67,13 @@ pub fn found(name: &CStr, row: Option<usize>) {
 
 /// A name was looked up by cuGetProcAddress and the driver has none.
 pub fn missing(name: &CStr) {
-    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    BY_PROC_ADDRESS.fetch_add(1, Ordering::Relaxed);
     note(name, false);
 }
 
 /// A name that looks like a driver function's was looked up by dlsym. Hooked ones are counted by their row.
 pub fn by_dlsym(name: &CStr, is_hooked: bool) {
-    LOOKUP_COUNT.fetch_add(1, Ordering::Relaxed);
+    BY_DLSYM.fetch_add(1, Ordering::Relaxed);
     if !is_hooked {
         note(name, true);
     }
@@ -87,29 +100,39 @@ fn note(name: &CStr, is_in_driver: bool) {
 /// What was seen so far.
 pub fn coverage() -> Coverage {
     let mut coverage = Coverage {
-        lookup_count: LOOKUP_COUNT.load(Ordering::Relaxed),
+        dlsym_count: BY_DLSYM.load(Ordering::Relaxed),
+        proc_address_count: BY_PROC_ADDRESS.load(Ordering::Relaxed),
         interposer_count: linker::chained_count(),
         ..Coverage::default()
     };
     for hook in &HOOKS {
-        let count = hook.resolved_count.load(Ordering::Relaxed);
-        let list = if hook.kind == Kind::Count {
-            &mut coverage.counted
-        } else {
-            &mut coverage.hooked
+        let seen = Seen {
+            name: hook.symbol.to_string_lossy().into_owned(),
+            lookup_count: hook.resolved_count.load(Ordering::Relaxed),
+            call_count: hook.call_count.load(Ordering::Relaxed),
         };
-        if count > 0 {
-            list.push((hook.symbol.to_string_lossy().into_owned(), count));
+        match (seen.lookup_count, seen.call_count) {
+            (0, 0) => continue,
+            (0, _) => coverage.linked_count += 1,
+            _ => {}
+        }
+        match hook.kind {
+            Kind::Count => coverage.counted.push(seen),
+            _ => coverage.hooked.push(seen),
         }
     }
     for other in OTHERS.get().into_iter().flatten() {
-        let name = other.key().to_string();
-        let list = match (other.is_in_driver, names::is_known(&name)) {
+        let seen = Seen {
+            name: other.key().to_string(),
+            lookup_count: other.count,
+            call_count: 0,
+        };
+        let list = match (other.is_in_driver, names::is_known(&seen.name)) {
             (false, _) => &mut coverage.missing,
             (true, true) => &mut coverage.passed,
             (true, false) => &mut coverage.unknown,
         };
-        list.push((name, other.count));
+        list.push(seen);
     }
     for list in [
         &mut coverage.passed,

@@ -14,7 +14,11 @@ fn main() -> Result<(), DriverError> {
         let device = stream.clone_htod(&words)?;
         let mut copy = stream.alloc_zeros::<u32>(words.len())?;
         stream.memcpy_dtod(&device, &mut copy)?;
-        sum += stream.clone_dtoh(&copy)?.iter().map(|&word| u64::from(word)).sum::<u64>();
+        sum += stream
+            .clone_dtoh(&copy)?
+            .iter()
+            .map(|&word| u64::from(word))
+            .sum::<u64>();
     }
 
     // And the plain calls.

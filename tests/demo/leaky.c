@@ -103,18 +103,21 @@ SITE void work(void)
     for (int i = 0; i < 4; i++) check(memory_free(block[i]), "work");
 }
 
+/* Volatile, so that each loop below is one call site in the machine code, too. */
+static volatile int sessions = 12, weights = 3, shards = 5;
+
 int main(void)
 {
     device_address scratch[12];
     open_driver();
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < sessions; i++) {
         scratch[i] = open_scratch();
         open_session();
     }
-    for (int i = 0; i < 3; i++) load_weights();
-    for (int i = 0; i < 5; i++) build_index(i);
+    for (int i = 0; i < weights; i++) load_weights();
+    for (int i = 0; i < shards; i++) build_index(i);
     for (int i = 0; i < 1000; i++) work();
-    for (int i = 0; i < 12; i++) check(memory_free(scratch[i]), "main");
+    for (int i = 0; i < sessions; i++) check(memory_free(scratch[i]), "main");
     printf("done\n");
     return 0;
 }

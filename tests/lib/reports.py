@@ -183,9 +183,9 @@ def _function(path, offset):
     at = bisect.bisect_right(rows, (offset, float("inf"), "")) - 1
     if at < 0 or not rows[at][0] <= offset < rows[at][1]:
         return None
-    # C++ names as written: the last component of an unscoped mangled name.
-    plain = re.match(r"_ZL?(\d+)", rows[at][2])
-    name = rows[at][2]
+    # What the compiler adds to a name, and the last component of an unscoped C++ name.
+    name = re.sub(r"\.(isra|constprop|part|cold|llvm)\b.*", "", rows[at][2])
+    plain = re.match(r"_ZL?(\d+)", name)
     return name[plain.end():plain.end() + int(plain.group(1))] if plain else name
 
 

@@ -21,7 +21,7 @@ use super::allocate::Plan;
 use super::facade::{Outside, Pool};
 use super::ready::Made;
 use super::segments::Segment;
-use super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
+use super::size::{GRANULE_BYTES, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
 use super::state::State;
 use super::{Backing, BackingError, Grant, Origin, OverLimit, Range, Refusal, SegmentKind};
 

@@ -40,6 +40,13 @@ fn main() {
             "    Name {{ base: \"{base}\", version: {version}, per_thread: {thread}, address: {symbol} }},\n"
         );
     }
+    out +=
+        "];\n\n/// When each symbol came, by symbol.\npub static INTRODUCED: &[(&str, i32)] = &[\n";
+    let mut by_symbol = rows.clone();
+    by_symbol.sort();
+    for r in &by_symbol {
+        out += &format!("    (\"{}\", {}),\n", r[0], r[2]);
+    }
     out += "];\n\nmod stubs {\n";
     for s in &symbols {
         if defined.contains(*s) {

@@ -1,6 +1,6 @@
 //! What every exported function does before and after its own work.
 use crate::abi::*;
-use crate::{config, cost, engine, fault, stats};
+use crate::{config, cost, engine, fault, names, stats};
 use std::cell::Cell;
 use std::ffi::{c_char, CStr};
 use std::fmt::{self, Write};
@@ -43,6 +43,8 @@ pub struct Site {
     pub failures: AtomicU64,
     pub next: AtomicPtr<Site>,
     listed: AtomicBool,
+    /// The simulated driver is too old for it.
+    absent: AtomicBool,
 }
 
 /// Every site that was called at least once, as a list.
@@ -56,11 +58,13 @@ impl Site {
             failures: AtomicU64::new(0),
             next: AtomicPtr::new(std::ptr::null_mut()),
             listed: AtomicBool::new(false),
+            absent: AtomicBool::new(false),
         }
     }
 
-    fn count(&'static self) -> u64 {
+    fn count(&'static self) {
         if !self.listed.swap(true, AcqRel) {
+            self.absent.store(!names::exists(self.name), Release);
             let me = self as *const Site as *mut Site;
             let mut head = SITES.load(Acquire);
             loop {
@@ -71,7 +75,7 @@ impl Site {
                 }
             }
         }
-        self.calls.fetch_add(1, Relaxed) + 1
+        self.calls.fetch_add(1, Relaxed);
     }
 
     fn before_init(&self) -> bool {
@@ -100,7 +104,7 @@ pub fn call(
     body: impl FnOnce() -> R,
 ) -> i32 {
     let start = Instant::now();
-    let nth = site.count();
+    site.count();
     let code = if FORKED.load(Acquire) && !site.before_init() {
         NOT_INITIALIZED
     } else if ENDED.load(Acquire) && !site.before_init() {
@@ -109,7 +113,9 @@ pub fn call(
         NOT_INITIALIZED
     } else if engine::in_callback() && !site.before_init() {
         NOT_PERMITTED
-    } else if let Some(code) = fault::injected(site.name, nth) {
+    } else if site.absent.load(Acquire) {
+        NOT_SUPPORTED
+    } else if let Some(code) = fault::injected(site.name) {
         code
     } else {
         cost::charge(site.name, start);

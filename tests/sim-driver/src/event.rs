@@ -1,6 +1,7 @@
 //! Events, of one stream and of a whole context.
 use crate::abi::*;
-use crate::engine::{Action, Point};
+use crate::action::Action;
+use crate::engine::Point;
 use crate::ipc;
 use crate::state::{lock, State};
 use crate::stream::wait_points;

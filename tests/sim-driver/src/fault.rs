@@ -70,7 +70,7 @@ pub fn random() -> u64 {
 }
 
 /// The code that this call must fail with, if a rule says so.
-pub fn injected(function: &str, _nth: u64) -> Option<i32> {
+pub fn injected(function: &str) -> Option<i32> {
     let rules = &config::get().faults;
     let mut shim: Option<bool> = None;
     for rule in rules.iter().filter(|r| r.names(function)) {

@@ -1,8 +1,7 @@
 //! Kernels: those with real effects, and launches.
 use crate::abi::*;
-use crate::engine::Action;
-use crate::state::{lock, State};
-use std::ffi::c_void;
+use crate::ranges::Kind;
+use crate::state::State;
 use std::time::Duration;
 
 /// The size of one entry of `g_vres`, and how many there are.
@@ -28,6 +27,8 @@ pub struct Launch {
     pub name: String,
     pub arguments: Vec<u64>,
     pub results: Ptr,
+    /// Where it runs: other devices' memory is out of reach without peer access.
+    pub context: Handle,
 }
 
 /// Word `i` of the pattern of `seed`.
@@ -42,7 +43,9 @@ fn pattern(seed: u32, i: u64) -> u32 {
 }
 
 /// Calls `f` with every piece of `[p, p + n)` and its offset from `p`.
-fn each(st: &State, p: Ptr, n: u64, mut f: impl FnMut(u64, &mut [u8])) -> R {
+fn each(at: (&State, Handle), p: Ptr, n: u64, mut f: impl FnMut(u64, &mut [u8])) -> R {
+    let (st, context) = at;
+    st.reachable(context, p)?;
     let mut offset = 0;
     for (at, n) in st.ranges.pieces(p, n)? {
         // SAFETY: a piece of live memory of that length; the state is locked.
@@ -82,13 +85,13 @@ struct Verdict {
     got: u32,
 }
 
-fn verify(st: &State, p: Ptr, n: u64, seed: u32) -> R<Verdict> {
+fn verify(st: &State, context: Handle, p: Ptr, n: u64, seed: u32) -> R<Verdict> {
     let mut v = Verdict {
         first: u64::MAX,
         ..Verdict::default()
     };
     let mut wanted = Vec::new();
-    each(st, p, n, |offset, piece| {
+    each((st, context), p, n, |offset, piece| {
         wanted.resize(piece.len().min(1 << 16), 0);
         for (k, part) in piece.chunks(1 << 16).enumerate() {
             let from = offset + (k << 16) as u64;
@@ -110,6 +113,22 @@ fn verify(st: &State, p: Ptr, n: u64, seed: u32) -> R<Verdict> {
     Ok(v)
 }
 
+impl State {
+    /// Whether a kernel of this context may use memory at this address.
+    fn reachable(&self, context: Handle, p: Ptr) -> R {
+        let (Some(c), Some(r)) = (self.contexts.get(&context), self.ranges.find(p)) else {
+            return Ok(());
+        };
+        let shared = r.on_host() || !matches!(r.kind, Kind::Device | Kind::Module);
+        let peer = |p: &Handle| self.contexts.get(p).is_some_and(|c| c.device == r.device);
+        if shared || r.device == c.device || c.peers.iter().any(peer) {
+            Ok(())
+        } else {
+            Err(ILLEGAL_ADDRESS)
+        }
+    }
+}
+
 impl Launch {
     fn argument(&self, i: usize) -> u64 {
         self.arguments.get(i).copied().unwrap_or(0)
@@ -129,7 +148,7 @@ impl Launch {
     pub fn run(&self, st: &State) -> R {
         let a = |i| self.argument(i);
         match self.name.as_str() {
-            "k_fill" | "k_spin_fill" => each(st, a(0), a(1), |offset, piece| {
+            "k_fill" | "k_spin_fill" => each((st, self.context), a(0), a(1), |offset, piece| {
                 fill(piece, offset, a(2) as u32)
             }),
             "k_vreset" => self.write_result(
@@ -142,7 +161,7 @@ impl Launch {
                 false,
             ),
             "k_verify" => {
-                let verdict = verify(st, a(0), a(1), a(2) as u32)?;
+                let verdict = verify(st, self.context, a(0), a(1), a(2) as u32)?;
                 self.write_result(st, a(3), &verdict, true)
             }
             "k_spin_copy" => crate::copy::Copy3 {
@@ -153,37 +172,44 @@ impl Launch {
                 depth: 1,
             }
             .run_on_device(st),
-            "k_spin_flag" => each(st, a(0), 4, |_, piece| {
+            "k_spin_flag" => each((st, self.context), a(0), 4, |_, piece| {
                 piece.copy_from_slice(&(a(1) as u32).to_le_bytes());
             }),
-            "k_add" => each(st, a(0), a(1) * 4, |_, piece| {
+            "k_add" => each((st, self.context), a(0), a(1) * 4, |_, piece| {
                 for w in piece.chunks_exact_mut(4) {
                     let old = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
                     w.copy_from_slice(&old.wrapping_add(a(2) as u32).to_le_bytes());
                 }
             }),
-            "k_device_malloc" => each(st, a(0), 4, |_, piece| piece.copy_from_slice(&[1, 0, 0, 0])),
+            "k_device_malloc" => each((st, self.context), a(0), 4, |_, piece| {
+                piece.copy_from_slice(&[1, 0, 0, 0])
+            }),
             _ => Ok(()),
         }
     }
 
     /// Adds a verdict to a slot of `g_vres`, or replaces it.
     fn write_result(&self, st: &State, slot: u64, v: &Verdict, add: bool) -> R {
-        each(st, self.results + slot * VRES, VRES, |_, piece| {
-            let word = |b: &[u8]| b.iter().rev().fold(0u64, |a, x| a << 8 | u64::from(*x));
-            let (mut bad, mut first) = (v.bad, v.first);
-            if add {
-                if v.bad == 0 {
-                    return;
+        each(
+            (st, self.context),
+            self.results + slot * VRES,
+            VRES,
+            |_, piece| {
+                let word = |b: &[u8]| b.iter().rev().fold(0u64, |a, x| a << 8 | u64::from(*x));
+                let (mut bad, mut first) = (v.bad, v.first);
+                if add {
+                    if v.bad == 0 {
+                        return;
+                    }
+                    bad += word(&piece[..8]);
+                    first = first.min(word(&piece[8..16]));
                 }
-                bad += word(&piece[..8]);
-                first = first.min(word(&piece[8..16]));
-            }
-            piece[..8].copy_from_slice(&bad.to_le_bytes());
-            piece[8..16].copy_from_slice(&first.to_le_bytes());
-            piece[16..20].copy_from_slice(&v.want.to_le_bytes());
-            piece[20..24].copy_from_slice(&v.got.to_le_bytes());
-        })
+                piece[..8].copy_from_slice(&bad.to_le_bytes());
+                piece[8..16].copy_from_slice(&first.to_le_bytes());
+                piece[16..20].copy_from_slice(&v.want.to_le_bytes());
+                piece[20..24].copy_from_slice(&v.got.to_le_bytes());
+            },
+        )
     }
 }
 
@@ -192,127 +218,5 @@ fn kernel_side(p: Ptr, n: u64) -> crate::copy::Side {
         pitch: n,
         rows: 1,
         ..crate::copy::Side::linear(p)
-    }
-}
-
-/// The arguments of a launch, from an array of pointers or a packed buffer.
-///
-/// # Safety
-/// The pointers are what `cuLaunchKernel` asks for.
-pub unsafe fn arguments(
-    name: &str,
-    pointers: *const *const c_void,
-    extra: *const *const c_void,
-) -> Vec<u64> {
-    let Some((_, sizes)) = KERNELS.iter().find(|(n, _)| *n == name) else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    let mut packed: *const u8 = std::ptr::null();
-    if pointers.is_null() && !extra.is_null() {
-        // Pairs of (tag, value); 1 is the buffer, 0 the end.
-        for i in 0..4 {
-            // SAFETY: the list ends with a 0 tag, by contract.
-            let tag = unsafe { *extra.add(2 * i) } as usize;
-            if tag == 0 {
-                break;
-            }
-            if tag == 1 {
-                // SAFETY: every tag has a value.
-                packed = unsafe { *extra.add(2 * i + 1) }.cast();
-            }
-        }
-    }
-    let mut offset = 0usize;
-    for (i, &size) in sizes.iter().enumerate() {
-        // SAFETY: as many parameters as the kernel has, by contract.
-        let at: *const u8 = unsafe {
-            if !pointers.is_null() {
-                (*pointers.add(i)).cast()
-            } else if !packed.is_null() {
-                offset = offset.next_multiple_of(size);
-                let at = packed.add(offset);
-                offset += size;
-                at
-            } else {
-                return out;
-            }
-        };
-        // SAFETY: each points to a value of the parameter's size.
-        out.push(unsafe {
-            if size == 4 {
-                u64::from(at.cast::<u32>().read_unaligned())
-            } else {
-                at.cast::<u64>().read_unaligned()
-            }
-        });
-    }
-    out
-}
-
-impl State {
-    /// # Safety
-    /// As for [`arguments`].
-    pub unsafe fn launch(
-        &mut self,
-        f: Handle,
-        context: Handle,
-        pointers: *const *const c_void,
-        extra: *const *const c_void,
-    ) -> R<Launch> {
-        let (name, results) = self.kernel(f, context)?;
-        // SAFETY: passed on.
-        let arguments = unsafe { arguments(&name, pointers, extra) };
-        Ok(Launch {
-            name,
-            arguments,
-            results,
-        })
-    }
-}
-
-/// # Safety
-/// As for [`arguments`].
-unsafe fn launch(
-    f: Handle,
-    shape: [u32; 6],
-    stream: Handle,
-    pointers: *const *const c_void,
-    extra: *const *const c_void,
-) -> R {
-    let mut st = lock();
-    let key = st.stream(stream)?;
-    let threads = shape[3..].iter().try_fold(1u32, |a, b| a.checked_mul(*b));
-    if shape.contains(&0) || threads.is_none_or(|n| n > 1024) {
-        return Err(INVALID_VALUE);
-    }
-    let context = st.streams[&key].context;
-    // SAFETY: passed on.
-    let launch = unsafe { st.launch(f, context, pointers, extra)? };
-    st.submit(key, Action::Kernel(launch)).map(|_| ())
-}
-
-#[repr(C)]
-#[derive(Debug)]
-pub struct LaunchConfig {
-    shape: [u32; 6],
-    shared: u32,
-    stream: Handle,
-    attributes: *const c_void,
-    count: u32,
-}
-
-api! {
-    fn cuLaunchKernel | cuLaunchKernel_ptsz (f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, pointers: *const *const c_void, extra: *const *const c_void) {
-        launch(f, [gx, gy, gz, bx, by, bz], stream, pointers, extra)
-    }
-    fn cuLaunchKernelEx | cuLaunchKernelEx_ptsz (config: *const LaunchConfig, f: Handle, pointers: *const *const c_void, extra: *const *const c_void) {
-        if config.is_null() {
-            return Err(INVALID_VALUE);
-        }
-        launch(f, (*config).shape, (*config).stream, pointers, extra)
-    }
-    fn cuLaunchCooperativeKernel | cuLaunchCooperativeKernel_ptsz (f: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, pointers: *const *const c_void) {
-        launch(f, [gx, gy, gz, bx, by, bz], stream, pointers, std::ptr::null())
     }
 }

@@ -1,9 +1,46 @@
 //! The memset functions.
 use crate::abi::*;
-use crate::copy::Fill;
-use crate::engine::Action;
-use crate::state::lock;
+use crate::action::Action;
+use crate::state::{lock, State};
 use crate::stream::wait_points;
+
+/// A memset: elements of 1, 2 or 4 bytes, in rows.
+#[derive(Clone, Debug)]
+pub struct Fill {
+    pub to: Ptr,
+    pub pitch: u64,
+    pub element: u64,
+    pub value: u32,
+    pub width: u64,
+    pub height: u64,
+}
+
+impl Fill {
+    pub fn bytes(&self) -> u64 {
+        self.element * self.width * self.height
+    }
+
+    pub fn run(&self, st: &State) -> R {
+        let value = self.value.to_le_bytes();
+        for y in 0..self.height {
+            let row = self.to + y * self.pitch;
+            let mut phase = 0;
+            for (at, n) in st.ranges.pieces(row, self.width * self.element)? {
+                // SAFETY: a piece of live memory of that length.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, n as usize) };
+                if self.element == 1 {
+                    bytes.fill(value[0]);
+                    continue;
+                }
+                for b in bytes {
+                    *b = value[phase];
+                    phase = (phase + 1) % self.element as usize;
+                }
+            }
+        }
+        Ok(())
+    }
+}
 
 fn fill(f: Fill, stream: Option<Handle>) -> R {
     let mut st = lock();

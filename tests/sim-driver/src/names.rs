@@ -30,6 +30,12 @@ enum Answer {
     TooOld,
 }
 
+/// Whether a driver of the version that is simulated has this symbol.
+pub fn exists(symbol: &str) -> bool {
+    let found = INTRODUCED.binary_search_by(|(s, _)| (*s).cmp(symbol));
+    found.map_or(true, |i| INTRODUCED[i].1 <= config::get().driver_version)
+}
+
 fn look_up(name: &str, version: i32, per_thread: bool) -> Answer {
     let newest = config::get().driver_version;
     let from = NAMES.partition_point(|n| n.base < name);

@@ -1,8 +1,9 @@
 //! Nodes of graphs: their parameters, and the functions that add and change them.
 use crate::abi::*;
-use crate::copy::{described, Fill, Memcpy3D};
-use crate::engine::Action;
+use crate::action::Action;
+use crate::copies::{described, Memcpy3D};
 use crate::kernel::Launch;
+use crate::memset::Fill;
 use crate::ranges::Kind;
 use crate::state::{lock, State};
 use std::ffi::c_void;

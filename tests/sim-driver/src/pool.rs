@@ -1,7 +1,7 @@
 //! Stream-ordered allocation: cuMemAllocAsync, cuMemFreeAsync and memory pools.
 use crate::abi::*;
+use crate::action::Action;
 use crate::config;
-use crate::engine::Action;
 use crate::ranges::Kind;
 use crate::state::{lock, State};
 use std::ffi::c_void;

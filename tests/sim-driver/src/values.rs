@@ -1,6 +1,6 @@
 //! Stream memory operations: wait for a value, write a value.
 use crate::abi::*;
-use crate::engine::Action;
+use crate::action::Action;
 use crate::state::lock;
 
 fn submit(stream: Handle, p: Ptr, bytes: u64, action: Action) -> R {

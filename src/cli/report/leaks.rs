@@ -1,10 +1,12 @@
 //! Live and lost allocations by call site.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::cli::clean;
 use crate::cli::symbols::{Name, Symbols};
-use crate::report::{Leaks, Reason, Report, Site, SiteFigures};
+use crate::report::{Growth, Leaks, Reason, Report, Site, SiteFigures};
 use crate::units::{Bytes, Seconds};
 
 /// Both lists, `limit` entries each, and what could not be named.
@@ -42,25 +44,22 @@ fn list(
     limit: usize,
 ) -> String {
     let mut out = format!("\n{title}: {}\n", amount(leaks.count, leaks.bytes));
-    for entry in leaks.sites.iter().take(limit) {
-        out += &site(report, entry, symbols);
+    let sites = Named::all(report, leaks, symbols);
+    for site in sites.iter().take(limit) {
+        out += &site.text(report);
     }
-    let more = leaks.sites.iter().skip(limit);
-    let (count, bytes) = more.fold(
-        (leaks.omitted_count, leaks.omitted_bytes),
-        |(count, bytes), entry| {
-            (
-                count.saturating_add(entry.count),
-                bytes.saturating_add(entry.bytes),
-            )
-        },
-    );
-    let entries = leaks.sites.len().saturating_sub(limit) as u64;
-    if entries.saturating_add(leaks.omitted_entries) > 0 {
+    let rest = sites.get(limit..).unwrap_or_default();
+    let sum = |start: u64, figure: fn(&Named) -> u64| {
+        rest.iter().map(figure).fold(start, u64::saturating_add)
+    };
+    let entries = leaks.omitted_entries.saturating_add(rest.len() as u64);
+    if entries > 0 {
+        let count = sum(leaks.omitted_count, |site| site.count);
+        let bytes = sum(leaks.omitted_bytes, |site| site.bytes);
+        // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "\n  and {} smaller ones: {}",
-            entries + leaks.omitted_entries,
+            "\n  and {entries} smaller ones: {}",
             amount(count, bytes)
         );
     }
@@ -78,51 +77,146 @@ fn amount(count: u64, bytes: u64) -> String {
     format!("{count} {noun}, {bytes} bytes{rounded}")
 }
 
-fn site(report: &Report, entry: &SiteFigures, symbols: &mut Symbols) -> String {
-    let stack = report
-        .site(entry.site)
-        .map(|site| stack(site, symbols))
-        .unwrap_or_default();
-    let title = match (entry.site, culprit(&stack)) {
-        (0, _) => "no stack was taken".to_owned(),
-        (1, _) => "the table of call sites was full".to_owned(),
-        (_, Some(name)) => name.function.clone(),
-        (_, None) => "unknown".to_owned(),
-    };
-    let mut out = format!("\n  {}: {title}\n    ", amount(entry.count, entry.bytes));
-    if entry.estimated_count > entry.count {
+/// Entries that a reader cannot tell apart, together: a compiler makes several calls of one line.
+struct Named {
+    kind: String,
+    context: u64,
+    title: String,
+    /// The frames, a line each.
+    stack: String,
+    count: u64,
+    bytes: u64,
+    estimated_count: u64,
+    estimated_bytes: u64,
+    oldest_age_seconds: f64,
+    growth: Growth,
+}
+
+impl Named {
+    /// All entries with their names, largest first.
+    fn all(report: &Report, leaks: &Leaks, symbols: &mut Symbols) -> Vec<Named> {
+        let mut sites: Vec<Named> = Vec::new();
+        let mut places: HashMap<(String, u64, String), usize> = HashMap::new();
+        for entry in &leaks.sites {
+            let named = Named::of(report, entry, symbols);
+            let key = (
+                named.title.clone() + &named.stack,
+                named.context,
+                named.kind.clone(),
+            );
+            match places.get(&key).and_then(|place| sites.get_mut(*place)) {
+                Some(same) => same.add(&named),
+                None => {
+                    places.insert(key, sites.len());
+                    sites.push(named);
+                }
+            }
+        }
+        // A stable sort: what is equal stays in the report's order.
+        sites.sort_by_key(|site| Reverse((site.estimated_bytes, site.bytes)));
+        sites
+    }
+
+    fn of(report: &Report, entry: &SiteFigures, symbols: &mut Symbols) -> Named {
+        let frames = report.site(entry.site).map(|site| frames(site, symbols));
+        let frames = frames.unwrap_or_default();
+        let title = match (entry.site, culprit(&frames)) {
+            (0, _) => "no stack was taken",
+            (1, _) => "the table of call sites was full",
+            (_, Some(name)) => &name.function,
+            (_, None) => "unknown",
+        };
+        Named {
+            kind: clean(&entry.kind).replace('_', " "),
+            context: entry.context,
+            title: title.to_owned(),
+            stack: stack(&frames),
+            count: entry.count,
+            bytes: entry.bytes,
+            estimated_count: entry.estimated_count,
+            estimated_bytes: entry.estimated_bytes,
+            oldest_age_seconds: entry.oldest_age_seconds,
+            growth: entry.growth.clone().unwrap_or_default(),
+        }
+    }
+
+    fn add(&mut self, other: &Named) {
+        self.count = self.count.saturating_add(other.count);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.estimated_count = self.estimated_count.saturating_add(other.estimated_count);
+        self.estimated_bytes = self.estimated_bytes.saturating_add(other.estimated_bytes);
+        self.oldest_age_seconds = self.oldest_age_seconds.max(other.oldest_age_seconds);
+        let (growth, more) = (&mut self.growth, &other.growth);
+        growth.bytes = growth.bytes.saturating_add(more.bytes);
+        growth.bytes_since_first = growth
+            .bytes_since_first
+            .saturating_add(more.bytes_since_first);
+        growth.reports_growing = growth.reports_growing.max(more.reports_growing);
+    }
+
+    fn text(&self, report: &Report) -> String {
+        let mut out = format!(
+            "\n  {}: {}\n    ",
+            amount(self.count, self.bytes),
+            self.title
+        );
+        // Writing to a string does not fail.
+        if self.estimated_count > self.count {
+            let estimate = Bytes(self.estimated_bytes);
+            let _ = write!(out, "estimated {} of {estimate}; ", self.estimated_count);
+        }
+        let context = report
+            .context(self.context)
+            .map(|context| clean(&context.label));
+        let context = context.unwrap_or_else(|| format!("context {}", self.context));
         let _ = write!(
             out,
-            "estimated {} of {}; ",
-            entry.estimated_count,
-            Bytes(entry.estimated_bytes)
+            "{}, {context}, oldest {}",
+            self.kind,
+            Seconds(self.oldest_age_seconds)
         );
+        if self.growth.bytes_since_first != 0 {
+            let _ = write!(
+                out,
+                "; {} since the last report, {} since the first, growing for {} in a row",
+                signed(self.growth.bytes),
+                signed(self.growth.bytes_since_first),
+                self.growth.reports_growing
+            );
+        }
+        out + "\n" + &self.stack
     }
-    let context = report
-        .context(entry.context)
-        .map(|context| clean(&context.label));
-    let context = context.unwrap_or_else(|| format!("context {}", entry.context));
-    let kind = clean(&entry.kind).replace('_', " ");
-    let _ = write!(
-        out,
-        "{kind}, {context}, oldest {}",
-        Seconds(entry.oldest_age_seconds)
-    );
-    if let Some(growth) = entry
-        .growth
-        .as_ref()
-        .filter(|growth| growth.bytes_since_first != 0)
-    {
-        let _ = write!(
-            out,
-            "; {} since the last report, {} since the first, growing for {} in a row",
-            signed(growth.bytes),
-            signed(growth.bytes_since_first),
-            growth.reports_growing
-        );
+}
+
+/// Names of each frame, down to where the program begins.
+fn frames(site: &Site, symbols: &mut Symbols) -> Vec<Vec<Name>> {
+    let mut frames: Vec<Vec<Name>> = site
+        .frames
+        .iter()
+        .map(|frame| symbols.names(frame))
+        .collect();
+    let is_start = |names: &Vec<Name>| names.iter().any(|name| START.contains(&&*name.function));
+    if let Some(at) = frames.iter().position(is_start).filter(|at| *at > 0) {
+        frames.truncate(at);
     }
-    out.push('\n');
-    for (frame, names) in stack.iter().enumerate() {
+    frames
+}
+
+/// What the C library calls the program and its threads from: the same under every stack.
+const START: [&str; 8] = [
+    "_start",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone3",
+];
+
+fn stack(frames: &[Vec<Name>]) -> String {
+    let mut out = String::new();
+    for (frame, names) in frames.iter().enumerate() {
         for (at, name) in names.iter().enumerate() {
             let number = if at == 0 {
                 format!("#{frame}")
@@ -133,13 +227,6 @@ fn site(report: &Report, entry: &SiteFigures, symbols: &mut Symbols) -> String {
         }
     }
     out
-}
-
-fn stack(site: &Site, symbols: &mut Symbols) -> Vec<Vec<Name>> {
-    site.frames
-        .iter()
-        .map(|frame| symbols.names(frame))
-        .collect()
 }
 
 /// The innermost function that is not the CUDA interface itself.

@@ -87,3 +87,63 @@ pub(super) fn short(report: &Report, symbols: &mut Symbols) -> String {
     ]
     .concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// Calls `change` with every plain value of a document.
+    fn each_leaf(value: &mut Value, change: &mut impl FnMut(&mut Value)) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| each_leaf(item, change)),
+            Value::Object(fields) => fields
+                .values_mut()
+                .for_each(|field| each_leaf(field, change)),
+            leaf => change(leaf),
+        }
+    }
+
+    /// Another value that the format allows in the same place.
+    fn changed(leaf: &Value, odd: u64) -> Value {
+        match leaf {
+            Value::String(text) if text.starts_with("0x") => {
+                format!("{:#x}", odd.wrapping_sub(1)).into()
+            }
+            Value::String(_) => "\u{1b}[2J\n\u{7f}".into(),
+            // Larger figures are bytes and the like: signed ones are among them.
+            Value::Number(number) if number.as_u64() > Some(5_000) => {
+                (i64::MAX as u64 >> odd).into()
+            }
+            Value::Number(_) => odd.into(),
+            other => other.clone(),
+        }
+    }
+
+    proptest! {
+        /// Reports come from anywhere: none may end the command other than by a line.
+        #[test]
+        fn no_report_upsets_the_printer(
+            picks in proptest::collection::vec((2usize..400, 0u64..4), 1..40),
+            sites in 0usize..4,
+        ) {
+            let golden = include_str!("../../../tests/golden/exit.json");
+            let mut value: Value = serde_json::from_str(golden).unwrap();
+            for (at, odd) in picks {
+                let mut next = 0;
+                each_leaf(&mut value, &mut |leaf| {
+                    if next == at {
+                        *leaf = changed(leaf, odd);
+                    }
+                    next += 1;
+                });
+            }
+            let report: Report = serde_json::from_value(value).unwrap();
+            let args = ReportArgs { files: vec![], json: false, no_map: false, sites, segments: 2 };
+            let text = whole(&report, &args);
+            prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
+            named::json(&[(&PathBuf::new(), report)]).unwrap();
+        }
+    }
+}

@@ -25,7 +25,7 @@ def symbols(*defines):
 declared = (symbols() | symbols("-D__CUDA_API_VERSION_INTERNAL")
             | symbols("-DCUDA_API_PER_THREAD_DEFAULT_STREAM"))
 versions = {}
-for part in ("", "GL", "EGL", "VDPAU"):
+for part in ("", "Profiler", "GL", "EGL", "VDPAU"):
     text = open(f"{include}/cuda{part}Typedefs.h").read()
     for name, version, variant in re.findall(
             r"\bPFN_(cu[A-Z]\w*?)_v(\d+)((?:_ptds|_ptsz)?)\)\s*\(", text):
@@ -42,7 +42,7 @@ used = set()
 for (name, variant), found in sorted(versions.items()):
     have = [s for s in candidates(name, variant) if s in declared]
     found = sorted(found)
-    if not have:  # GL, EGL and VDPAU functions: declared elsewhere
+    if not have:  # profiler, GL, EGL and VDPAU: declared elsewhere
         have = [s for s, _ in zip(candidates(name, variant), found)]
     if len(have) > len(found):
         have = have[-len(found):]

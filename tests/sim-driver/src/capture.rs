@@ -19,8 +19,6 @@ pub struct Capture {
     pub invalid: bool,
     /// What each stream's next node depends on.
     pub tails: BTreeMap<Handle, Vec<Handle>>,
-    /// Nodes joined from other streams or recorded in events: no longer dangling.
-    pub joined: Vec<Handle>,
 }
 
 impl State {
@@ -162,7 +160,6 @@ impl State {
         s.capture = Some(id);
         let tail = c.tails.entry(key).or_default();
         for n in nodes {
-            c.joined.push(n);
             if !tail.contains(&n) {
                 tail.push(n);
             }

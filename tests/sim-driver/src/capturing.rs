@@ -44,7 +44,6 @@ fn begin(stream: Handle, graph: Option<Handle>, after: Vec<Handle>, mode: u32) -
             graph,
             invalid: false,
             tails,
-            joined: Vec::new(),
         },
     );
     if let Some(s) = st.streams.get_mut(&key) {

@@ -8,6 +8,8 @@ pub struct Config {
     pub driver_version: i32,
     pub h200_costs: bool,
     pub seed: Option<u64>,
+    /// The most by which work is late, in microseconds.
+    pub delay: u64,
     pub log: Option<String>,
     pub stats: Option<String>,
     pub faults: Vec<Rule>,
@@ -63,6 +65,10 @@ fn read() -> Config {
             _ => None,
         })
         .unwrap_or(false),
+        delay: var("SIMCUDA_DELAY", |t| {
+            t.parse().ok().filter(|n| (1..=1_000_000).contains(n))
+        })
+        .unwrap_or(200),
         seed: var("SIMCUDA_SEED", |t| t.parse().ok()),
         log: var("SIMCUDA_LOG", |t| Some(t.to_string())),
         stats: var("SIMCUDA_STATS", |t| Some(t.to_string())),

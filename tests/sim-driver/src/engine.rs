@@ -104,7 +104,7 @@ fn invoke(call: &Call) {
 /// The least time between a call and its effect.
 fn latency() -> Duration {
     match config::get().seed {
-        Some(_) => Duration::from_micros(2 + fault::random() % 200),
+        Some(_) => Duration::from_micros(2 + fault::random() % config::get().delay),
         None => Duration::from_micros(5),
     }
 }

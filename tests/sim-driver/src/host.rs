@@ -1,5 +1,6 @@
 //! Host memory that the device can reach: pinned and registered.
 use crate::abi::*;
+use crate::cost;
 use crate::ranges::{Kind, Range};
 use crate::state::{lock, Guard};
 use crate::stream::wait_points;
@@ -25,6 +26,8 @@ unsafe fn alloc(out: *mut Ptr, size: usize, flags: u32) -> R {
         size as u64,
         Kind::Pinned(flags | DEVICE_MAP),
     )?;
+    drop(st);
+    cost::charge_pinned(size as u64, false);
     // SAFETY: as above.
     unsafe { put(out, p) }
 }
@@ -52,7 +55,10 @@ api! {
             _ => return Err(INVALID_VALUE),
         }
         let mut st = rest(st);
+        let size = st.ranges.at(p).map_or(0, |r| r.size);
         st.release(p);
+        drop(st);
+        cost::charge_pinned(size, true);
         Ok(())
     }
     fn cuMemHostRegister_v2 | cuMemHostRegister (p: Ptr, size: usize, flags: u32) {

@@ -167,16 +167,24 @@ pub fn free(p: Ptr) -> R {
         st.check_context(context)?;
     }
     st.refuse_while_capturing(None)?;
-    if let Some(r) = st.ranges.at_mut(p) {
+    let id = st.ranges.at_mut(p).map(|r| {
         r.leaving = true;
-    }
+        r.id
+    });
     // The whole device comes to rest first, whether it used this block or not.
     let points = st.device_points(device);
     st = wait_points(st, &points);
-    if kind == Kind::Graph {
-        st.free_graph_memory(p);
-    } else {
-        st.release(p);
+    match st.ranges.at_mut(p) {
+        Some(r) if Some(r.id) != id => {}
+        Some(r) if kind == Kind::Graph => {
+            let there = r.access;
+            r.leaving = false;
+            if !there {
+                return Err(INVALID_VALUE);
+            }
+            st.free_graph_memory(p);
+        }
+        _ => st.release(p),
     }
     let answer = if context != 0 {
         st.check_context(context)

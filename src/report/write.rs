@@ -195,4 +195,22 @@ mod tests {
         write(&directory.path().join("link/r.json"), &Report::default()).unwrap();
         assert_eq!(names(&directory.path().join("real")), ["r.json"]);
     }
+
+    #[test]
+    fn a_strangers_link_in_a_shared_directory_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        symlink("real", &link).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        // Only root can make a link that belongs to somebody else.
+        if std::os::unix::fs::lchown(&link, Some(12_345), None).is_err() {
+            return;
+        }
+        let line = write(&link.join("r.json"), &Report::default())
+            .unwrap_err()
+            .to_string();
+        assert!(line.contains("another user's link"), "{line}");
+        assert!(names(&real).is_empty());
+    }
 }

@@ -30,7 +30,7 @@ pub struct Block {
 /// The handle for `block` of the segment that `segment` opens. `None`: it does not fit.
 pub fn encode(segment: &Bytes, block: Block) -> Option<Bytes> {
     let granules = u32::try_from(block.offset_bytes / GRANULE_BYTES).ok()?;
-    if block.offset_bytes % GRANULE_BYTES != 0
+    if !block.offset_bytes.is_multiple_of(GRANULE_BYTES)
         || block.size_bytes == 0
         || block.size_bytes >> 48 != 0
     {
@@ -42,11 +42,10 @@ pub fn encode(segment: &Bytes, block: Block) -> Option<Bytes> {
     bytes[5..9].copy_from_slice(&granules.to_le_bytes());
     bytes[9..15].copy_from_slice(&block.size_bytes.to_le_bytes()[..6]);
     let mut map = 0u64;
-    let mut next = HEAD;
-    for (at, &byte) in segment.iter().enumerate().filter(|(_, &byte)| byte != 0) {
+    let kept = segment.iter().enumerate().filter(|(_, &byte)| byte != 0);
+    for (next, (at, &byte)) in (HEAD..).zip(kept) {
         *bytes.get_mut(next)? = byte;
         map |= 1 << at;
-        next += 1;
     }
     bytes[15..23].copy_from_slice(&map.to_le_bytes());
     Some(bytes)

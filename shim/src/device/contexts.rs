@@ -79,34 +79,36 @@ const RECORDS_MAX: usize = 1024;
 static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 static VERSION: AtomicI32 = AtomicI32::new(0);
 
+/// The current context's handle, null when there is none. An error is the driver's own: not initialised, gone at exit,
+/// the child of a fork; then the driver has the right answer to whatever was asked (hazard 26).
+pub fn current() -> Result<CUcontext, Status> {
+    let Some(driver) = driver::get() else {
+        return Err(NOT_FOUND);
+    };
+    let mut context: CUcontext = std::ptr::null_mut();
+    // SAFETY: the out-parameter is ours.
+    match unsafe { (driver.ctx_get_current)(&mut context) } {
+        SUCCESS => Ok(context),
+        code => Err(code),
+    }
+}
+
 /// The current context's handle; null when there is none or the driver refuses.
 pub fn current_handle() -> CUcontext {
-    let mut context: CUcontext = std::ptr::null_mut();
-    if let Some(driver) = driver::get() {
-        // SAFETY: the out-parameter is ours.
-        if unsafe { (driver.ctx_get_current)(&mut context) } != SUCCESS {
-            return std::ptr::null_mut();
-        }
-    }
-    context
+    current().unwrap_or(std::ptr::null_mut())
 }
 
 /// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
 /// and the driver has the right answer to whatever was asked.
 pub fn with_current<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
-    remembered(with, find_or_make)
-}
-
-/// The same, for a context that has a pool already.
-fn with_current_if_known<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
-    remembered(with, find_pool)
+    remembered(current().ok()?, with, find_or_make)
 }
 
 fn remembered<R>(
+    handle: CUcontext,
     with: impl FnOnce(&Context) -> R,
     find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
 ) -> Option<R> {
-    let handle = current_handle();
     if handle.is_null() {
         return None;
     }
@@ -374,13 +376,15 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
     sum
 }
 
-/// Runs `with` on the pools until one owns what it looks for: the current context's first.
+/// Runs `with` on the pools until one owns what it looks for: the current context's first. `None` too when the driver
+/// itself is not to be talked to.
 pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Option<R> {
     let mut tried = 0;
-    let found = with_current_if_known(|context| {
+    let with_current = |context: &Context| {
         tried = context.serial;
         with(context)
-    });
+    };
+    let found = remembered(current().ok()?, with_current, find_pool);
     if let Some(Some(result)) = found {
         return Some(result);
     }

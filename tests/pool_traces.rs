@@ -22,7 +22,11 @@ const RECORDS: [(&str, f64, f64); 5] = [
 ];
 
 fn fast() -> Settings {
-    Settings { alignment_bytes: 64 << 10, scrub: None, ..Settings::default() }
+    Settings {
+        alignment_bytes: 64 << 10,
+        scrub: None,
+        ..Settings::default()
+    }
 }
 
 fn show(name: &str, policy: &str, trace: &Trace, outcome: &Outcome) {
@@ -52,12 +56,27 @@ fn reserves_little_more_than_is_live() {
     for (name, least_percent, most_calls, trace) in records() {
         let outcome = trace::replay(&trace, fast());
         show(name, "fast", &trace, &outcome);
-        assert!(outcome.utilisation_percent() >= least_percent, "{name}: utilisation");
+        assert!(
+            outcome.utilisation_percent() >= least_percent,
+            "{name}: utilisation"
+        );
         let calls = outcome.driver_calls() as f64 / trace.torch_calls as f64;
-        assert!(calls <= most_calls, "{name}: {calls:.1} times PyTorch's driver calls");
-        let faithful = trace::replay(&trace, Settings { scrub: None, ..Settings::default() });
+        assert!(
+            calls <= most_calls,
+            "{name}: {calls:.1} times PyTorch's driver calls"
+        );
+        let faithful = trace::replay(
+            &trace,
+            Settings {
+                scrub: None,
+                ..Settings::default()
+            },
+        );
         show(name, "faithful", &trace, &faithful);
-        assert!(faithful.utilisation_percent() >= least_percent - 8.0, "{name}: at 2 MiB alignment");
+        assert!(
+            faithful.utilisation_percent() >= least_percent - 8.0,
+            "{name}: at 2 MiB alignment"
+        );
     }
 }
 
@@ -66,18 +85,26 @@ fn max_split_size_costs_little() {
     for (name, _, _, trace) in records() {
         let unlimited = trace::replay(&trace, fast()).peak_reserved_bytes as f64;
         for limit_mib in [32, 128, 512] {
-            let settings = Settings { max_split_size_bytes: Some(limit_mib * MIB), ..fast() };
+            let settings = Settings {
+                max_split_size_bytes: Some(limit_mib * MIB),
+                ..fast()
+            };
             let outcome = trace::replay(&trace, settings);
             show(name, &format!("split {limit_mib}M"), &trace, &outcome);
             let ratio = outcome.peak_reserved_bytes as f64 / unlimited;
-            assert!(ratio <= 1.1, "{name} with {limit_mib}M: {ratio:.3} times the default");
+            assert!(
+                ratio <= 1.1,
+                "{name} with {limit_mib}M: {ratio:.3} times the default"
+            );
         }
     }
 }
 
 #[test]
 fn the_same_record_gives_the_same_figures() {
-    let Some(trace) = trace::read("streams") else { return };
+    let Some(trace) = trace::read("streams") else {
+        return;
+    };
     let first = trace::replay(&trace, fast());
     let second = trace::replay(&trace, fast());
     assert_eq!(first.peak_reserved_bytes, second.peak_reserved_bytes);

@@ -8,12 +8,17 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 macro_rules! functions {
     ($( $(#[$note:meta])* $need:ident $field:ident = $symbol:literal ( $($type:ty),* ); )*) => {
         /// One pointer for each driver function that the shim calls by itself.
-        pub struct Driver { $( $(#[$note])* #[doc = concat!("`", stringify!($symbol), "`.")] pub $field: functions!(@type $need $($type),*), )* }
+        pub struct Driver { $( $(#[$note])* #[doc = concat!("`", stringify!($symbol), "`.")] pub $field: functions!(@type $need $($type),*), )*
+            /// Events of whole contexts, if the driver has them.
+            pub context_events: Option<ContextEvents>,
+        }
 
         impl Driver {
             /// Finds all of them; `None` if one of the required is missing.
             fn load() -> Option<Driver> {
-                Some(Driver { $( $field: functions!(@load $need $symbol, $($type),*), )* })
+                let mut driver = Driver { $( $field: functions!(@load $need $symbol, $($type),*), )* context_events: None };
+                driver.context_events = driver.ctx_record_event.zip(driver.ctx_wait_event).map(|(record, wait)| ContextEvents { record, wait });
+                Some(driver)
             }
         }
     };
@@ -25,6 +30,14 @@ macro_rules! functions {
         // SAFETY: the driver exports `$symbol` with this signature (cuda.h); a null address becomes `None`.
         unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> Status>>(address) }
     }};
+}
+
+/// Events that cover all streams of a context.
+pub struct ContextEvents {
+    /// `cuCtxRecordEvent`.
+    pub record: unsafe extern "C" fn(CUcontext, CUevent) -> Status,
+    /// `cuCtxWaitEvent`.
+    pub wait: unsafe extern "C" fn(CUcontext, CUevent) -> Status,
 }
 
 functions! {
@@ -45,6 +58,8 @@ functions! {
     required mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
     required memset_d8_async = c"cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     required pointer_get_attribute = c"cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
+    required primary_retain = c"cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    required primary_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
     required primary_get_state = c"cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
     required stream_create = c"cuStreamCreate"(*mut CUstream, c_uint);
     required stream_wait_event = c"cuStreamWaitEvent"(CUstream, CUevent, c_uint);
@@ -52,7 +67,7 @@ functions! {
     /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
     optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
-    /// Since CUDA 12.5.
+    /// Since CUDA 12.5; see [`Driver::context_events`].
     optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
     /// Since CUDA 12.5.
     optional ctx_wait_event = c"cuCtxWaitEvent"(CUcontext, CUevent);

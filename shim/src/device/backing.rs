@@ -5,20 +5,20 @@
 //! (cuCtxRecordEvent sees them all, also those created later), and every other context of the device, and with peer
 //! access those of other devices: then each of them records and each of them waits for all records (design.md, "Free
 //! and reuse"). A driver older than 12.5 has no context-wide events; there a fence waits on the host.
+//!
+//! # Decision: which calls need the context to be current
+//! Only those that make something: memory, events, streams. Recording and waiting name their context or their event, and
+//! were measured to work with another context current, and with none (driver 580).
 
-use super::{capture, contexts};
+use super::contexts::{self, Reach};
+use super::lane::{make_event, Lane};
+use super::{capture, order};
 use crate::abi::*;
-use crate::driver::{self, Current, Driver, Shield};
+use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-const EVENT_DISABLE_TIMING: u32 = 2;
-const STREAM_NON_BLOCKING: u32 = 1;
-/// Scrub events kept apart. A ticket older than the ring waits for a later one: the stream is in order, so that is
-/// only longer, never wrong.
-const RING: usize = 32;
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -30,32 +30,23 @@ pub struct DriverBacking {
     pub context: usize,
     /// The device's ordinal.
     pub device: CUdevice,
-    lane: Mutex<Option<Lane>>,
-    spare_events: Mutex<Vec<usize>>,
     /// Time that program threads waited on the host because of the pool, in nanoseconds.
     pub waited_ns: AtomicU64,
+    lane: Mutex<Option<Lane>>,
+    spare_events: Mutex<Vec<usize>>,
 }
 
-/// The scrub stream with its events; lives as long as its context.
-struct Lane {
-    stream: usize,
-    events: [usize; RING],
-    next_ticket: u64,
-}
-
-fn refusal(code: Status) -> BackingError {
+/// A code of the driver's as the pool takes it.
+pub fn check(code: Status) -> Result<(), BackingError> {
     match code {
-        OUT_OF_MEMORY => BackingError::OutOfMemory,
-        code => BackingError::Failed(code),
+        SUCCESS => Ok(()),
+        OUT_OF_MEMORY => Err(BackingError::OutOfMemory),
+        code => Err(BackingError::Failed(code)),
     }
 }
 
-fn check(code: Status) -> Result<(), BackingError> {
-    if code == SUCCESS {
-        Ok(())
-    } else {
-        Err(refusal(code))
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DriverBacking {
@@ -65,9 +56,9 @@ impl DriverBacking {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             context: context as usize,
             device,
+            waited_ns: AtomicU64::new(0),
             lane: Mutex::new(None),
             spare_events: Mutex::new(Vec::new()),
-            waited_ns: AtomicU64::new(0),
         }
     }
 
@@ -76,167 +67,143 @@ impl DriverBacking {
     }
 
     fn enter(&self, driver: &'static Driver) -> Result<Current<'static>, BackingError> {
-        Current::enter(driver, self.context as CUcontext).map_err(refusal)
+        Current::enter(driver, self.context as CUcontext).or_else(|code| {
+            check(code)?;
+            Err(BackingError::Unavailable)
+        })
     }
 
-    /// An event of this context for one use; [`Self::give_event`] takes it back. The context must be current.
-    pub(super) fn take_event(&self, driver: &Driver) -> Result<CUevent, BackingError> {
-        if let Some(event) = self
-            .spare_events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-        {
-            return Ok(event as CUevent);
-        }
-        let _shield = Shield::raise(driver);
-        let mut event: CUevent = std::ptr::null_mut();
-        // SAFETY: the out-parameter is ours.
-        check(unsafe { (driver.event_create)(&mut event, EVENT_DISABLE_TIMING) })?;
-        Ok(event)
-    }
-
-    pub(super) fn give_event(&self, event: CUevent) {
-        self.spare_events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event as usize);
-    }
-
-    /// Records a context-wide event here. Must be called inside the gate.
-    fn record(&self, driver: &'static Driver, event: CUevent) -> Result<(), BackingError> {
-        let record = driver.ctx_record_event.ok_or(BackingError::Unavailable)?;
-        // SAFETY: context and event are live and belong together.
-        check(unsafe { record(self.context as CUcontext, event) })
-    }
-
-    /// Makes later work of this context wait for `event`. Must be called inside the gate.
-    fn wait(&self, driver: &'static Driver, event: CUevent) -> Result<(), BackingError> {
-        let wait = driver.ctx_wait_event.ok_or(BackingError::Unavailable)?;
-        // SAFETY: context and event are live.
-        check(unsafe { wait(self.context as CUcontext, event) })
-    }
-
-    /// Records everything submitted so far in all contexts that can reach this memory, inside the gate, and hands the
-    /// events to `then`.
-    fn recorded(
+    /// Runs `with` with an event of this context.
+    fn with_event<R>(
         &self,
         driver: &'static Driver,
-        then: impl FnOnce(&[contexts::Reach], &[CUevent]) -> Result<(), BackingError>,
-    ) -> Result<(), BackingError> {
-        if driver.ctx_record_event.is_none() || driver.ctx_wait_event.is_none() {
-            return Err(BackingError::Unavailable);
-        }
-        let reach = contexts::reaching(self);
-        let mut events = Vec::new();
-        let mut outcome = Ok(());
-        for other in reach.iter() {
-            match other
-                .enter(driver)
-                .and_then(|_current| other.take_event(driver))
-            {
-                Ok(event) => events.push(event),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+        with: impl FnOnce(CUevent) -> Result<R, BackingError>,
+    ) -> Result<R, BackingError> {
+        let spare = lock(&self.spare_events).pop();
+        let event = match spare {
+            Some(event) => event as CUevent,
+            None => {
+                let _current = self.enter(driver)?;
+                make_event(driver)?
             }
-        }
-        if outcome.is_ok() {
-            outcome = capture::context_wide(|| {
-                for (other, &event) in reach.iter().zip(&events) {
-                    other.record(driver, event)?;
-                }
-                then(&reach, &events)
-            })
-            .unwrap_or(Err(BackingError::Unavailable));
-        }
-        for (other, &event) in reach.iter().zip(&events) {
-            other.give_event(event);
-        }
+        };
+        let outcome = with(event);
+        lock(&self.spare_events).push(event as usize);
         outcome
     }
 
+    /// Records everything submitted to this context so far. Inside the gate only.
+    fn record(&self, events: &ContextEvents, event: CUevent) -> Result<(), BackingError> {
+        // SAFETY: context and event are live and belong together.
+        check(unsafe { (events.record)(self.context as CUcontext, event) })
+    }
+
+    /// Makes later work of this context wait for `event`. Inside the gate only.
+    fn wait(&self, events: &ContextEvents, event: CUevent) -> Result<(), BackingError> {
+        // SAFETY: context and event are live.
+        check(unsafe { (events.wait)(self.context as CUcontext, event) })
+    }
+
+    /// Records what was submitted so far in every context that can reach this one's memory, and hands each event to
+    /// `each`, with everything that can reach it. All of it inside the gate.
+    fn record_all(
+        &self,
+        driver: &'static Driver,
+        events: &ContextEvents,
+        mut each: impl FnMut(&[Reach], CUevent) -> Result<(), BackingError>,
+    ) -> Result<(), BackingError> {
+        if contexts::is_alone(self) {
+            return self.with_event(driver, |event| {
+                in_gate(|| {
+                    self.record(events, event)?;
+                    each(&[], event)
+                })
+            });
+        }
+        let reach = contexts::reaching(self);
+        for other in &reach {
+            // What is recorded here is later than for the contexts before it, which is harmless: each record is before
+            // all waits that matter, those of the contexts that get the memory next.
+            let recorded = other.backing().with_event(driver, |event| {
+                in_gate(|| {
+                    other.backing().record(events, event)?;
+                    each(&reach, event)
+                })
+            });
+            match recorded {
+                // A context that ended unseen has no work left.
+                Err(BackingError::Failed(INVALID_CONTEXT | CONTEXT_IS_DESTROYED))
+                    if other.backing().context != self.context =>
+                {
+                    contexts::ended_unseen(other.backing().context as CUcontext);
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits on the host for all work that can reach this context's memory.
     fn wait_on_host(&self, driver: &'static Driver) -> Result<(), BackingError> {
         let started = Instant::now();
-        let outcome = self.recorded_and_synchronized(driver);
+        let outcome = match &driver.context_events {
+            Some(events) => self.wait_for_events(driver, events),
+            None => self.wait_for_contexts(driver),
+        };
         self.waited_ns
             .fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         outcome
     }
 
-    fn recorded_and_synchronized(&self, driver: &'static Driver) -> Result<(), BackingError> {
-        let _current = self.enter(driver)?;
-        let Some(record) = driver.ctx_record_event else {
-            if capture::active() {
-                return Err(BackingError::Unavailable);
-            }
-            // SAFETY: no arguments; the context is current.
-            return check(unsafe { (driver.ctx_synchronize)() });
-        };
-        // Decision: only the recording is inside the gate. The wait itself is per event and shielded, so it neither
-        // hurts a capture that another thread begins meanwhile nor keeps that thread from beginning it.
-        let event = self.take_event(driver)?;
-        // SAFETY: context and event are live and belong together.
-        let outcome =
-            match capture::context_wide(|| unsafe { record(self.context as CUcontext, event) }) {
-                None => Err(BackingError::Unavailable),
-                Some(SUCCESS) => {
-                    let _shield = Shield::raise(driver);
-                    // SAFETY: the event is ours and alive.
-                    check(unsafe { (driver.event_synchronize)(event) })
-                }
-                Some(code) => Err(refusal(code)),
-            };
-        self.give_event(event);
-        outcome
+    /// Decision: only the recording is inside the gate. The wait itself is per event and shielded, so it neither hurts a
+    /// capture that another thread begins meanwhile nor keeps that thread from beginning it.
+    fn wait_for_events(
+        &self,
+        driver: &'static Driver,
+        events: &ContextEvents,
+    ) -> Result<(), BackingError> {
+        for other in contexts::reaching(self) {
+            let backing = other.backing();
+            backing.with_event(driver, |event| {
+                in_gate(|| backing.record(events, event))?;
+                let _shield = Shield::raise(driver);
+                // SAFETY: the event is ours and alive.
+                check(unsafe { (driver.event_synchronize)(event) })
+            })?;
+        }
+        Ok(())
     }
 
-    /// Runs `with` on the scrub lane, made on first use. The context must be current.
-    fn lane<R>(
+    fn wait_for_contexts(&self, driver: &'static Driver) -> Result<(), BackingError> {
+        if capture::active() {
+            return Err(BackingError::Unavailable);
+        }
+        for other in contexts::reaching(self) {
+            let _current = other.backing().enter(driver)?;
+            // SAFETY: no arguments; the context is current.
+            check(unsafe { (driver.ctx_synchronize)() })?;
+        }
+        Ok(())
+    }
+
+    /// Runs `with` on the scrub lane, made on first use.
+    fn with_lane<R>(
         &self,
         driver: &'static Driver,
         with: impl FnOnce(&mut Lane) -> Result<R, BackingError>,
     ) -> Result<R, BackingError> {
-        let mut lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        if lane.is_none() {
-            let _shield = Shield::raise(driver);
-            let mut stream: CUstream = std::ptr::null_mut();
-            // SAFETY: the out-parameter is ours; the context is current.
-            check(unsafe { (driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) })?;
-            let mut events = [0; RING];
-            for slot in &mut events {
-                let mut event: CUevent = std::ptr::null_mut();
-                // SAFETY: as above.
-                check(unsafe { (driver.event_create)(&mut event, EVENT_DISABLE_TIMING) })?;
-                *slot = event as usize;
-            }
-            *lane = Some(Lane {
-                stream: stream as usize,
-                events,
-                next_ticket: 1,
-            });
+        let mut lane = lock(&self.lane);
+        if let Some(lane) = lane.as_mut() {
+            return with(lane);
         }
-        match lane.as_mut() {
-            Some(lane) => with(lane),
-            None => Err(BackingError::Unavailable),
-        }
+        let _current = self.enter(driver)?;
+        with(lane.insert(Lane::make(driver)?))
     }
 }
 
-impl contexts::Reach {
-    fn enter(&self, driver: &'static Driver) -> Result<Current<'static>, BackingError> {
-        self.backing().enter(driver)
-    }
-    fn take_event(&self, driver: &'static Driver) -> Result<CUevent, BackingError> {
-        self.backing().take_event(driver)
-    }
-    fn give_event(&self, event: CUevent) {
-        self.backing().give_event(event);
-    }
-    fn record(&self, driver: &'static Driver, event: CUevent) -> Result<(), BackingError> {
-        self.backing().record(driver, event)
-    }
+/// Runs context-wide calls, unless a stream captures.
+fn in_gate(calls: impl FnOnce() -> Result<(), BackingError>) -> Result<(), BackingError> {
+    capture::context_wide(calls).unwrap_or(Err(BackingError::Unavailable))
 }
 
 impl Backing for DriverBacking {
@@ -246,6 +213,7 @@ impl Backing for DriverBacking {
         let mut address: CUdeviceptr = 0;
         // SAFETY: the out-parameter is ours; the context is current.
         check(unsafe { (driver.mem_alloc)(&mut address, size_bytes as usize) })?;
+        contexts::note_segment(address, size_bytes);
         Ok(address)
     }
 
@@ -262,16 +230,14 @@ impl Backing for DriverBacking {
 
     fn fence(&self) -> Result<(), BackingError> {
         let driver = self.driver()?;
-        if driver.ctx_record_event.is_none() || driver.ctx_wait_event.is_none() {
+        let Some(events) = &driver.context_events else {
             return self.wait_on_host(driver);
-        }
-        self.recorded(driver, |reach, events| {
-            for other in reach {
-                for &event in events {
-                    other.backing().wait(driver, event)?;
-                }
-            }
-            Ok(())
+        };
+        self.record_all(driver, events, |reach, event| match reach {
+            [] => self.wait(events, event),
+            _ => reach
+                .iter()
+                .try_for_each(|other| other.backing().wait(events, event)),
         })
     }
 
@@ -281,54 +247,36 @@ impl Backing for DriverBacking {
 
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
         let driver = self.driver()?;
-        if driver.ctx_record_event.is_none() || driver.ctx_wait_event.is_none() {
+        if driver.context_events.is_none() {
             self.wait_on_host(driver)?;
         }
-        let _current = self.enter(driver)?;
-        self.lane(driver, |lane| {
-            let stream = lane.stream as CUstream;
-            if driver.ctx_record_event.is_some() && driver.ctx_wait_event.is_some() {
-                self.recorded(driver, |_, events| {
-                    for &event in events {
-                        // SAFETY: stream and event are live.
-                        check(unsafe { (driver.stream_wait_event)(stream, event, 0) })?;
-                    }
-                    Ok(())
-                })?;
+        self.with_lane(driver, |lane| {
+            if let Some(events) = &driver.context_events {
+                self.record_all(driver, events, |_, event| lane.wait_for(driver, event))?;
             }
-            let _shield = Shield::raise(driver);
-            for range in ranges {
-                // SAFETY: the range lies in a segment of this pool and is in nobody's hands (ONE-PLACE).
-                check(unsafe {
-                    (driver.memset_d8_async)(range.address, byte, range.size_bytes as usize, stream)
-                })?;
-            }
-            let ticket = lane.next_ticket;
-            lane.next_ticket += 1;
-            let event = lane.events[ticket as usize % RING] as CUevent;
-            // SAFETY: stream and event are live.
-            check(unsafe { (driver.event_record)(event, stream) })?;
-            Ok(ScrubTicket(ticket))
+            // Nothing but a capture can mind; and begun captures are looked for once more by `join_scrub`.
+            let _shield = capture::active().then(|| Shield::raise(driver));
+            lane.fill(driver, ranges, byte)
         })
     }
 
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError> {
         let driver = self.driver()?;
-        let _current = self.enter(driver)?;
-        let event = self.lane(driver, |lane| {
-            Ok(lane.events[ticket.0 as usize % RING] as CUevent)
-        })?;
-        if driver.ctx_wait_event.is_none() {
+        let event = self.with_lane(driver, |lane| Ok(lane.event(ticket)))?;
+        let Some(events) = &driver.context_events else {
             let _shield = Shield::raise(driver);
             // SAFETY: the event is ours and alive.
             return check(unsafe { (driver.event_synchronize)(event) });
-        }
-        let reach = contexts::reaching(self);
-        capture::context_wide(|| {
-            reach
+        };
+        in_gate(|| match contexts::is_alone(self) {
+            true => self.wait(events, event),
+            false => contexts::reaching(self)
                 .iter()
-                .try_for_each(|other| other.backing().wait(driver, event))
+                .try_for_each(|other| other.backing().wait(events, event)),
         })
-        .unwrap_or(Err(BackingError::Unavailable))
+    }
+
+    fn sole_stream(&self) -> bool {
+        contexts::is_alone(self) && order::is_given()
     }
 }

@@ -39,7 +39,7 @@ static ANY_SYNC_MEMOPS: AtomicBool = AtomicBool::new(false);
 
 /// What `address` is.
 pub fn seen(address: CUdeviceptr) -> Seen {
-    match contexts::find(address) {
+    match contexts::find_with_owner(address) {
         Some((context, Found::Live(block))) => {
             let id = OWN_ID | context.serial << 44 | block.sequence;
             let sync_memops = ANY_SYNC_MEMOPS
@@ -79,14 +79,14 @@ pub fn overruns(address: CUdeviceptr, size_bytes: u64) -> bool {
 
 /// The memory of this block is known outside the program from now on: it is really freed, never handed out again.
 pub fn isolate(address: CUdeviceptr) {
-    if let Some((context, Found::Live(block))) = contexts::find(address) {
+    if let Some((context, Found::Live(block))) = contexts::find_with_owner(address) {
         context.pool.retire_on_free(block.base);
     }
 }
 
 /// Makes `call`, which sets SYNC_MEMOPS of `address`, and remembers it for the block.
 pub fn set_sync_memops(address: CUdeviceptr, on: bool, call: impl FnOnce() -> Status) -> Status {
-    let Some((context, Found::Live(block))) = contexts::find(address) else {
+    let Some((context, Found::Live(block))) = contexts::find_with_owner(address) else {
         return call();
     };
     let id = OWN_ID | context.serial << 44 | block.sequence;

@@ -11,7 +11,7 @@ use crate::{driver, emit};
 use cushion::pool::{Budget, Found, Pool, Usage};
 use cushion::report::Context as Record;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// A context that has allocated, with its pool.
@@ -73,6 +73,9 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     static LAST: Cell<Option<(usize, u64, Arc<Context>)>> = const { Cell::new(None) };
 }
+
+/// Length of the registry's list of known contexts.
+static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// So many contexts are kept in the records.
 const RECORDS_MAX: usize = 1024;
@@ -144,6 +147,10 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
         return None;
     }
     note_created(handle, device);
+    // A reset primary context lives on under its old handle, and nobody need retain it anew.
+    if primary_is_active(device) && primary_handle(driver, device) == handle {
+        note_primary(handle, device);
+    }
     let mut version = 0;
     // SAFETY: the out-parameter is ours.
     if unsafe { (driver.driver_get_version)(&mut version) } == SUCCESS {
@@ -170,6 +177,17 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     Some(made)
 }
 
+fn primary_handle(driver: &driver::Driver, device: CUdevice) -> CUcontext {
+    let mut primary: CUcontext = std::ptr::null_mut();
+    // SAFETY: the out-parameter is ours; what is retained is released at once.
+    unsafe {
+        if (driver.primary_retain)(&mut primary, device) == SUCCESS {
+            (driver.primary_release)(device);
+        }
+    }
+    primary
+}
+
 fn serial_of(handle: CUcontext) -> u64 {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     registry
@@ -193,6 +211,7 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
             backing,
             primary: AtomicBool::new(false),
         }));
+        KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
     }
 }
 
@@ -296,6 +315,7 @@ pub fn take_out(handle: CUcontext) -> Option<Removed> {
         known: known.map(|i| registry.known.remove(i)),
         pool: pool.map(|i| registry.pools.remove(i)),
     };
+    KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
     GENERATION.fetch_add(1, Ordering::AcqRel);
     (removed.known.is_some() || removed.pool.is_some()).then_some(removed)
 }
@@ -331,6 +351,7 @@ pub fn put_back(removed: Removed) {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     registry.known.extend(removed.known);
     registry.pools.extend(removed.pool);
+    KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
 }
 
 /// Every pool of the process.
@@ -395,13 +416,58 @@ pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Option<R> {
 }
 
 /// Where `address` lies.
-pub fn find(address: CUdeviceptr) -> Option<(Arc<Context>, Found)> {
+pub fn find_with_owner(address: CUdeviceptr) -> Option<(Arc<Context>, Found)> {
+    if !may_hold(address) {
+        return None;
+    }
     all()
         .into_iter()
         .find_map(|context| match context.pool.find(address) {
             Found::NotMine => None,
             found => Some((context, found)),
         })
+}
+
+/// What `address` is to the pools: the current context's is asked first.
+pub fn find(address: CUdeviceptr) -> Found {
+    let found = with_owner(|context| match context.pool.find(address) {
+        Found::NotMine => None,
+        found => Some(found),
+    });
+    found.unwrap_or(Found::NotMine)
+}
+
+/// Lowest address that any pool ever had, and one past the highest: what lies outside needs no look-up.
+static LOW: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGH: AtomicU64 = AtomicU64::new(0);
+
+/// A pool has this memory from now on.
+pub fn note_segment(address: CUdeviceptr, size_bytes: u64) {
+    LOW.fetch_min(address, Ordering::AcqRel);
+    HIGH.fetch_max(address + size_bytes, Ordering::AcqRel);
+}
+
+/// Whether `address` can be in a pool at all.
+#[inline]
+pub fn may_hold(address: CUdeviceptr) -> bool {
+    address >= LOW.load(Ordering::Acquire) && address < HIGH.load(Ordering::Acquire)
+}
+
+/// Whether no other context's work can reach memory of `own`'s.
+#[inline]
+pub fn is_alone(own: &DriverBacking) -> bool {
+    match KNOWN_COUNT.load(Ordering::Acquire) {
+        1 => true,
+        _ => reaching(own).len() <= 1,
+    }
+}
+
+/// A context is gone, and nobody told.
+#[cold]
+pub fn ended_unseen(handle: CUcontext) {
+    if let Some(removed) = take_out(handle) {
+        crate::ledger::context_ended(&removed);
+    }
 }
 
 /// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
@@ -450,7 +516,7 @@ pub fn drained(handle: CUcontext, wait: impl FnOnce() -> Status) -> Status {
     };
     let mark = context.pool.mark();
     let code = wait();
-    if code == SUCCESS && reaching(&context.backing).len() <= 1 {
+    if code == SUCCESS && is_alone(&context.backing) {
         context.pool.drained(mark);
     }
     observe(code);

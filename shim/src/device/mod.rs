@@ -5,6 +5,7 @@ pub mod blocks;
 pub mod capture;
 pub mod contexts;
 pub mod imports;
+pub mod lane;
 pub mod limits;
 pub mod order;
 pub mod reclaim;

@@ -7,6 +7,7 @@
 //! functions that take a stream are not all hooked yet, so for now every context counts as having several streams and
 //! gets its fences: 0.3 us a reuse, never a wrong result.
 
+use crate::abi::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static SEVERAL: AtomicBool = AtomicBool::new(false);
@@ -14,6 +15,19 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// A stream beside the legacy one exists, or may.
 pub fn note_second_stream() {
     SEVERAL.store(true, Ordering::Relaxed);
+}
+
+/// Whether the order of the one stream is enough. Not yet: see above.
+pub fn is_given() -> bool {
+    false
+}
+
+/// A call of the program named this stream.
+#[inline]
+pub fn note_stream(stream: CUstream) {
+    if stream == PER_THREAD_STREAM && !SEVERAL.load(Ordering::Relaxed) {
+        note_second_stream();
+    }
 }
 
 static GREEN: AtomicBool = AtomicBool::new(false);

@@ -15,7 +15,7 @@ pub unsafe fn get(
 ) -> Status {
     // SAFETY: the caller's arguments, unchanged.
     let native = || unsafe { real(handle, address) };
-    let (context, block) = match contexts::find(address) {
+    let (context, block) = match contexts::find_with_owner(address) {
         None | Some((_, Found::NotMine)) => return settings::note_shared(native()),
         Some((_, Found::Dead)) => return INVALID_VALUE,
         Some((context, Found::Live(block))) => (context, block),

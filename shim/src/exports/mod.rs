@@ -6,6 +6,7 @@
 
 pub mod array;
 pub mod context;
+pub mod copy;
 pub mod host;
 pub mod info;
 pub mod ipc;

@@ -1,0 +1,317 @@
+//! Copies and memsets: the driver does them, once it is certain that they stay inside what the program was given.
+//!
+//! Natively a copy that runs past the end of an allocation, or touches freed memory, is refused with
+//! CUDA_ERROR_INVALID_VALUE and touches nothing. Inside a segment the driver sees no such end, so the shim looks
+//! (hazard 25). Memory that is not pooled is not looked at.
+
+use crate::abi::*;
+use crate::device::{contexts, order};
+use cushion::pool::Found;
+use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+
+type Device = CUdeviceptr;
+type Host = *mut c_void;
+type Array = *mut c_void;
+
+/// Whether `size_bytes` from `address` on are the program's to touch.
+#[inline]
+fn is_inside(address: Device, size_bytes: usize) -> bool {
+    if size_bytes == 0 || !contexts::may_hold(address) {
+        return true;
+    }
+    match contexts::find(address) {
+        Found::NotMine => true,
+        Found::Dead => false,
+        Found::Live(block) => {
+            let left = block.requested_bytes - (address - block.base);
+            size_bytes as u64 <= left
+        }
+    }
+}
+
+/// A rectangle of rows. The last row need not be a whole pitch.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: Device,
+    pitch_bytes: usize,
+    width_bytes: usize,
+    count: usize,
+}
+
+impl Rows {
+    fn is_inside(self) -> bool {
+        if self.width_bytes == 0 || self.count == 0 {
+            return true;
+        }
+        let pitch = self.pitch_bytes.max(self.width_bytes);
+        let size = (self.count - 1)
+            .checked_mul(pitch)
+            .and_then(|rows| rows.checked_add(self.width_bytes));
+        // A size past all memory is the driver's to refuse, as long as it starts in a block.
+        is_inside(self.first, size.unwrap_or(usize::MAX))
+    }
+}
+
+macro_rules! copies {
+    ($( $name:ident $name_async:ident ( $($argument:ident : $type:ty),* ) $check:expr; )*) => {$(
+        /// Done by the driver if it stays inside.
+        pub unsafe fn $name(real: unsafe extern "C" fn($($type),*) -> Status, $($argument: $type),*) -> Status {
+            if !$check {
+                return INVALID_VALUE;
+            }
+            // SAFETY: the caller's arguments, unchanged.
+            let code = unsafe { real($($argument),*) };
+            contexts::observe(code);
+            code
+        }
+
+        /// The same on a stream.
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name_async(
+            real: unsafe extern "C" fn($($type,)* CUstream) -> Status,
+            $($argument: $type,)*
+            stream: CUstream,
+        ) -> Status {
+            order::note_stream(stream);
+            if !$check {
+                return INVALID_VALUE;
+            }
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real($($argument,)* stream) }
+        }
+    )*};
+}
+
+copies! {
+    any any_async (to: Device, from: Device, size_bytes: usize)
+        (is_inside(to, size_bytes) && is_inside(from, size_bytes));
+    from_host from_host_async (to: Device, _from: Host, size_bytes: usize) is_inside(to, size_bytes);
+    to_host to_host_async (_to: Host, from: Device, size_bytes: usize) is_inside(from, size_bytes);
+    to_array to_array_async (_to: Array, _offset: usize, from: Device, size_bytes: usize) is_inside(from, size_bytes);
+    from_array from_array_async (to: Device, _from: Array, _offset: usize, size_bytes: usize) is_inside(to, size_bytes);
+    peer peer_async (to: Device, _to_context: CUcontext, from: Device, _from_context: CUcontext, size_bytes: usize)
+        { contexts::note_peers(); is_inside(to, size_bytes) && is_inside(from, size_bytes) };
+    flat_2d flat_2d_async (copy: *const Copy2d) {
+        // SAFETY: the caller owes a readable description, or null, which the driver refuses.
+        unsafe { copy.as_ref() }.is_none_or(Copy2d::is_inside)
+    };
+    flat_3d flat_3d_async (copy: *const Copy3d) {
+        // SAFETY: as above.
+        unsafe { copy.as_ref() }.is_none_or(Copy3d::is_inside)
+    };
+    peer_3d peer_3d_async (copy: *const Copy3d) {
+        contexts::note_peers();
+        // SAFETY: as above; the context takes the place of a reserved pointer, all else is the same.
+        unsafe { copy.as_ref() }.is_none_or(Copy3d::is_inside)
+    };
+    set_8 set_8_async (to: Device, _value: c_uchar, count: usize) is_inside(to, count);
+    set_16 set_16_async (to: Device, _value: c_ushort, count: usize) is_inside(to, count.saturating_mul(2));
+    set_32 set_32_async (to: Device, _value: c_uint, count: usize) is_inside(to, count.saturating_mul(4));
+    set_2d_8 set_2d_8_async (to: Device, pitch_bytes: usize, _value: c_uchar, width: usize, count: usize)
+        Rows { first: to, pitch_bytes, width_bytes: width, count }.is_inside();
+    set_2d_16 set_2d_16_async (to: Device, pitch_bytes: usize, _value: c_ushort, width: usize, count: usize)
+        Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(2), count }.is_inside();
+    set_2d_32 set_2d_32_async (to: Device, pitch_bytes: usize, _value: c_uint, width: usize, count: usize)
+        Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(4), count }.is_inside();
+}
+
+/// `cuMemcpyBatchAsync`, both forms: each copy must stay inside.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn batch_async(
+    real: unsafe extern "C" fn(
+        *mut Device,
+        *mut Device,
+        *mut usize,
+        usize,
+        Host,
+        *mut usize,
+        usize,
+        CUstream,
+    ) -> Status,
+    to: *mut Device,
+    from: *mut Device,
+    sizes_bytes: *mut usize,
+    count: usize,
+    attributes: Host,
+    attribute_indexes: *mut usize,
+    attribute_count: usize,
+    stream: CUstream,
+) -> Status {
+    order::note_stream(stream);
+    if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
+        for at in 0..count {
+            // SAFETY: the caller owes three arrays of `count`.
+            let (to, from, size) = unsafe { (*to.add(at), *from.add(at), *sizes_bytes.add(at)) };
+            if !is_inside(to, size) || !is_inside(from, size) {
+                return INVALID_VALUE;
+            }
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        real(
+            to,
+            from,
+            sizes_bytes,
+            count,
+            attributes,
+            attribute_indexes,
+            attribute_count,
+            stream,
+        )
+    }
+}
+
+/// The same as CUDA 12.8 had it, with a place for the index of a failure.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn batch_async_v1(
+    real: unsafe extern "C" fn(
+        *mut Device,
+        *mut Device,
+        *mut usize,
+        usize,
+        Host,
+        *mut usize,
+        usize,
+        *mut usize,
+        CUstream,
+    ) -> Status,
+    to: *mut Device,
+    from: *mut Device,
+    sizes_bytes: *mut usize,
+    count: usize,
+    attributes: Host,
+    attribute_indexes: *mut usize,
+    attribute_count: usize,
+    failed_at: *mut usize,
+    stream: CUstream,
+) -> Status {
+    order::note_stream(stream);
+    if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
+        for at in 0..count {
+            // SAFETY: the caller owes three arrays of `count`.
+            let (to, from, size) = unsafe { (*to.add(at), *from.add(at), *sizes_bytes.add(at)) };
+            if !is_inside(to, size) || !is_inside(from, size) {
+                // SAFETY: null, or a place that the caller owes.
+                if let Some(failed_at) = unsafe { failed_at.as_mut() } {
+                    *failed_at = at;
+                }
+                return INVALID_VALUE;
+            }
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        real(
+            to,
+            from,
+            sizes_bytes,
+            count,
+            attributes,
+            attribute_indexes,
+            attribute_count,
+            failed_at,
+            stream,
+        )
+    }
+}
+
+const MEMORY_DEVICE: u32 = 2;
+const MEMORY_UNIFIED: u32 = 4;
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+pub struct Copy2d {
+    from: Side2d,
+    to: Side2d,
+    width_bytes: usize,
+    height: usize,
+}
+
+#[repr(C)]
+struct Side2d {
+    x_bytes: usize,
+    y: usize,
+    kind: u32,
+    host: Host,
+    device: Device,
+    array: Array,
+    pitch_bytes: usize,
+}
+
+impl Copy2d {
+    fn is_inside(&self) -> bool {
+        [&self.from, &self.to].iter().all(|side| {
+            side.kind != MEMORY_DEVICE && side.kind != MEMORY_UNIFIED || {
+                let pitch_bytes = side.pitch_bytes.max(self.width_bytes);
+                let offset = side
+                    .y
+                    .saturating_mul(pitch_bytes)
+                    .saturating_add(side.x_bytes);
+                let first = side.device.saturating_add(offset as u64);
+                Rows {
+                    first,
+                    pitch_bytes,
+                    width_bytes: self.width_bytes,
+                    count: self.height,
+                }
+                .is_inside()
+            }
+        })
+    }
+}
+
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has a context in the reserved place.
+#[repr(C)]
+pub struct Copy3d {
+    from: Side3d,
+    to: Side3d,
+    width_bytes: usize,
+    height: usize,
+    depth: usize,
+}
+
+#[repr(C)]
+struct Side3d {
+    x_bytes: usize,
+    y: usize,
+    z: usize,
+    lod: usize,
+    kind: u32,
+    host: Host,
+    device: Device,
+    array: Array,
+    reserved_or_context: Host,
+    pitch_bytes: usize,
+    height: usize,
+}
+
+impl Copy3d {
+    fn is_inside(&self) -> bool {
+        [&self.from, &self.to].iter().all(|side| {
+            side.kind != MEMORY_DEVICE && side.kind != MEMORY_UNIFIED || {
+                if self.width_bytes == 0 || self.height == 0 || self.depth == 0 {
+                    return true;
+                }
+                let pitch_bytes = side.pitch_bytes.max(self.width_bytes);
+                let slice_rows = side.height.max(self.height);
+                let rows_before = side.z.saturating_mul(slice_rows).saturating_add(side.y);
+                let offset = rows_before
+                    .saturating_mul(pitch_bytes)
+                    .saturating_add(side.x_bytes);
+                let first = side.device.saturating_add(offset as u64);
+                // The rows from the first of the first slice to the last of the last.
+                let count = (self.depth - 1)
+                    .saturating_mul(slice_rows)
+                    .saturating_add(self.height);
+                Rows {
+                    first,
+                    pitch_bytes,
+                    width_bytes: self.width_bytes,
+                    count,
+                }
+                .is_inside()
+            }
+        })
+    }
+}

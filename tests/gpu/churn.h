@@ -1,6 +1,8 @@
 /* What every churn program does, whichever API it asks for memory through.
  *
- * 3,000 blocks of mixed sizes pass through a window of 24 live ones. Each is filled with words of its own and added up
+ * usage: churn [--leak] [BLOCKS]
+ *
+ * BLOCKS (3,000) blocks of mixed sizes pass through a window of 24 live ones. Each is filled with words of its own and added up
  * before it is freed, so the checksum says whether anything else wrote to it. With --leak, two functions lose blocks:
  *     lose_tables   3 blocks of 1,000,003 bytes
  *     lose_buffers  5 blocks of 70,000 bytes
@@ -51,22 +53,23 @@ static unsigned next(unsigned *state)
 
 static int churn(int argc, char **argv)
 {
-    enum { WINDOW = 24, BLOCKS = 3000 };
+    enum { WINDOW = 24 };
     static const size_t largest[] = { 4 << 10, 256 << 10, 1 << 20, 6 << 20 };
     address block[WINDOW] = { 0 };
     size_t bytes[WINDOW] = { 0 };
     unsigned state = 0x2545f491u;
     unsigned long long checksum = 0;
     int leak = argc > 1 && strcmp(argv[1], "--leak") == 0;
+    unsigned blocks = argc > 1 + leak ? (unsigned)atoi(argv[1 + leak]) : 3000;
     setup();
-    for (unsigned i = 0; i < BLOCKS + WINDOW; i++) {
+    for (unsigned i = 0; i < blocks + WINDOW; i++) {
         unsigned slot = i % WINDOW;
         if (block[slot]) {
             checksum = checksum * 31 + sum(block[slot], bytes[slot]);
             release(block[slot]);
             block[slot] = 0;
         }
-        if (i < BLOCKS) {
+        if (i < blocks) {
             bytes[slot] = 1 + next(&state) % largest[next(&state) % 4];
             block[slot] = allocate(bytes[slot]);
             fill(block[slot], bytes[slot], i);
@@ -76,7 +79,7 @@ static int churn(int argc, char **argv)
         for (int i = 0; i < 3; i++) lose_tables();
         for (int i = 0; i < 5; i++) lose_buffers();
     }
-    printf("RESULT blocks=%d checksum=%llx\n", BLOCKS, checksum);
+    printf("RESULT blocks=%u checksum=%llx\n", blocks, checksum);
     return 0;
 }
 #endif

@@ -103,8 +103,10 @@ fn a_limit_is_kept_or_refused_by_every_policy() {
 #[test]
 fn costs_come_from_the_file() {
     let workloads = Workload::of(&recorded("gnn"));
-    let mut costs = Costs::default();
-    costs.malloc_us = vec![(1, 1e6)];
+    let costs = Costs {
+        malloc_us: vec![(1, 1e6)],
+        ..Costs::default()
+    };
     let outcome = replay(
         &workloads[0],
         Name::Torch,

@@ -8,6 +8,7 @@
 
 mod pattern;
 mod per_device;
+mod pool;
 mod table;
 mod torch_conf;
 mod values;

@@ -16,6 +16,7 @@
 //! *Devices* are replayed apart, each with a pool of its own.
 
 mod costs;
+mod cushion;
 mod driver;
 mod native;
 mod outcome;

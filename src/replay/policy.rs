@@ -3,11 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::cushion::Cushion;
 use super::driver::Figures;
 use super::native::Native;
 use super::power_of_two::PowerOfTwo;
 use super::torch::{Expandable, Torch};
 use super::{Costs, Driver, Full};
+use crate::pool::Settings;
 
 /// One allocation of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub trait Policy {
 /// Names of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
+    /// This project's pool on plain segments.
+    Cushion,
     /// PyTorch's caching allocator with its defaults.
     Torch,
     /// The same with `expandable_segments:True`.
@@ -53,7 +57,8 @@ pub enum Name {
 
 impl Name {
     /// All, in the order of the tables.
-    pub const ALL: [Name; 4] = [
+    pub const ALL: [Name; 5] = [
+        Name::Cushion,
         Name::Torch,
         Name::TorchExpandable,
         Name::PowerOfTwo,
@@ -63,6 +68,7 @@ impl Name {
     /// As the command line has it.
     pub fn as_str(self) -> &'static str {
         match self {
+            Name::Cushion => "cushion",
             Name::Torch => "torch",
             Name::TorchExpandable => "torch-expandable",
             Name::PowerOfTwo => "power-of-two",
@@ -74,6 +80,7 @@ impl Name {
     pub fn build(self, options: &Options) -> Box<dyn Policy> {
         let driver = Driver::new(options.costs.clone(), options.limit_bytes);
         match self {
+            Name::Cushion => Box::new(Cushion::new(driver, options.settings)),
             Name::Torch => Box::new(Torch::new(driver)),
             Name::TorchExpandable => Box::new(Expandable::new(driver)),
             Name::PowerOfTwo => Box::new(PowerOfTwo::new(driver)),
@@ -109,6 +116,8 @@ pub struct Options {
     pub costs: Costs,
     /// Memory of the device. `None`: without end.
     pub limit_bytes: Option<u64>,
+    /// Of the `cushion` policy.
+    pub settings: Settings,
     /// How many points of reserved memory over the trace to keep; 0 for none.
     pub samples: usize,
 }

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::ledger::{self, Kind};
-use cushion::config::{Config, FreeSync, Warning, Zero};
+use cushion::config::{Config, FreeSync, Warning};
 use cushion::pool;
 use once_cell::sync::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,21 +32,8 @@ pub fn get() -> &'static Settings {
 
 /// How each pool behaves.
 pub fn pool() -> pool::Settings {
-    let config = &get().config;
-    pool::Settings {
-        max_split_size_bytes: config.max_split_size_bytes.value,
-        alignment_bytes: config.alignment_bytes.value,
-        scrub: match config.zero.value {
-            Zero::On => Some(0),
-            Zero::Off => None,
-            Zero::Poison => Some(POISON),
-        },
-        ..pool::Settings::default()
-    }
+    get().config.pool_settings()
 }
-
-/// A signalling pattern: a large odd number as an integer, not a number at all as a float of 16, 32 or 64 bits.
-const POISON: u8 = 0xff;
 
 /// Whether, and why, a free waits on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -236,6 +236,35 @@ fn json_has_a_version_and_every_figure() {
 }
 
 #[test]
+fn advice_is_a_line_to_paste_and_a_warning() {
+    let file = data("traces/gnn.trace.gz");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cushion"));
+    let done = command
+        .args(["advise", file.to_str().unwrap()])
+        .env("CUSHION_MAX_SPLIT_SIZE", "32M")
+        .output()
+        .unwrap();
+    let (said, warned) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    assert!(done.status.success(), "{warned}");
+    for what in [
+        "defaults",
+        "your settings",
+        "lowest memory",
+        "fewest calls",
+        "balanced",
+    ] {
+        assert!(said.contains(what), "{said}");
+    }
+    assert!(
+        warned.contains("CUSHION_MAX_SPLIT_SIZE makes it worse"),
+        "{warned}"
+    );
+}
+
+#[test]
 fn a_recording_costs_little_per_event() {
     let directory = tempfile::tempdir().unwrap();
     let writer = TraceWriter::create(

@@ -1,5 +1,6 @@
 //! One file a subcommand: argument, call, text or JSON, exit code. Figures come from the rooms below.
 
+pub mod advise;
 mod config;
 pub mod replay;
 mod report;
@@ -36,6 +37,7 @@ enum Command {
     Config(config::ConfigArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
+    Advise(advise::AdviseArgs),
 }
 
 /// The whole program: reads the arguments, does what they ask for, says what went wrong.
@@ -75,6 +77,7 @@ impl Cli {
             Command::Config(args) => config::run(args),
             Command::Replay(args) => replay::run(args),
             Command::Trace(args) => trace::run(args),
+            Command::Advise(args) => advise::run(args),
         }
     }
 }

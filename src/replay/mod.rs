@@ -15,6 +15,7 @@
 //!
 //! *Devices* are replayed apart, each with a pool of its own.
 
+pub mod advise;
 mod costs;
 mod cushion;
 mod driver;

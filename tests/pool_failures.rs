@@ -46,7 +46,7 @@ fn script(program: &mut Program, step: impl Fn(&Program)) {
         pool.scrub_ahead(program.backing, 8 * MIB);
         step(program);
         while program.live.len() > round as usize {
-            let host_wait = program.live.len() % 4 == 0;
+            let host_wait = program.live.len() & 3 == 0;
             let before = program.live.len();
             program.free(0, host_wait, false);
             step(program);

@@ -2,7 +2,7 @@
 //!
 //! # Why 64 bytes
 //! A block is one cache line. What only a live block has and what only a free one has share their place in [`Use`].
-//! Together with the base index (at most 23 bytes a live block) that keeps metadata under 96 bytes a live block.
+//! The base index adds at most 14 bytes a live block, a segment about 140 bytes.
 
 use std::ops::{Index, IndexMut};
 

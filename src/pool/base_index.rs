@@ -44,9 +44,24 @@ impl BaseIndex {
         self.entries.capacity() * size_of::<u64>()
     }
 
+    /// The place after `at`; the table is a ring of any length.
     #[inline]
-    fn mask(&self) -> usize {
-        self.entries.len() - 1
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.entries.len() {
+            0
+        } else {
+            at + 1
+        }
+    }
+
+    /// How many places `at` is after `from`.
+    #[inline]
+    fn distance(&self, from: usize, at: usize) -> usize {
+        if at >= from {
+            at - from
+        } else {
+            at + self.entries.len() - from
+        }
     }
 
     /// Where a hash would like to be. The table is at most 2^32 entries, so the hash's own high bits choose.
@@ -66,7 +81,7 @@ impl BaseIndex {
             if (entry >> 32) as u32 == hash && blocks[entry as u32].address == address {
                 return Some(at);
             }
-            at = (at + 1) & self.mask();
+            at = self.after(at);
         }
     }
 
@@ -81,7 +96,8 @@ impl BaseIndex {
     pub fn insert(&mut self, address: u64, block: u32) {
         debug_assert_ne!(block, NONE);
         if (self.count + 1) * 4 > self.entries.len() * 3 {
-            let larger = vec![EMPTY; self.entries.len() * 2];
+            // A quarter more: a rebuild is cheap per entry, and the table stays at least 60 % full.
+            let larger = vec![EMPTY; self.entries.len() / 4 * 5];
             for entry in std::mem::replace(&mut self.entries, larger) {
                 if entry != EMPTY {
                     self.place(entry);
@@ -96,7 +112,7 @@ impl BaseIndex {
     fn place(&mut self, entry: u64) {
         let mut at = self.home((entry >> 32) as u32);
         while self.entries[at] != EMPTY {
-            at = (at + 1) & self.mask();
+            at = self.after(at);
         }
         self.entries[at] = entry;
     }
@@ -105,17 +121,16 @@ impl BaseIndex {
     pub fn remove(&mut self, blocks: &Arena, address: u64) -> Option<u32> {
         let mut hole = self.position(blocks, address)?;
         let block = self.entries[hole] as u32;
-        let mask = self.mask();
         let mut at = hole;
         loop {
-            at = (at + 1) & mask;
+            at = self.after(at);
             let entry = self.entries[at];
             if entry == EMPTY {
                 break;
             }
             // Move back whatever would no longer be reached from its home across the hole.
             let home = self.home((entry >> 32) as u32);
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+            if self.distance(home, at) >= self.distance(hole, at) {
                 self.entries[hole] = entry;
                 hole = at;
             }

@@ -9,7 +9,7 @@ use super::arena::{Arena, Entry, Past, Use, NONE};
 use super::size::{bin_of, BIN_COUNT};
 
 /// Blocks of one bin looked at in one search: bounds the time of a search, whatever the number of free blocks.
-pub(super) const SCAN_LIMIT: usize = 32;
+pub(super) const SCAN_LIMIT: usize = 8;
 const WORDS: usize = BIN_COUNT / 64;
 
 /// The free blocks of one kind of segment.
@@ -125,6 +125,9 @@ impl Bins {
             };
             if entry.size_bytes >= size_bytes && entry.size_bytes < below_bytes {
                 if let Some(rank) = rank(entry, past) {
+                    if entry.size_bytes == size_bytes && rank == 0 {
+                        return Some(at); // No other is better but for its address.
+                    }
                     let key = (entry.size_bytes, rank, entry.address);
                     if best.is_none_or(|(other, _)| key < other) {
                         best = Some((key, at));

@@ -47,10 +47,10 @@ impl Pool {
                     (address, previous),
                     "TILE: gap"
                 );
-                assert!(
-                    segment.starts.is_set(segment.granule(address)),
-                    "TILE: start not marked"
-                );
+                let marked = segment
+                    .starts()
+                    .is_none_or(|map| map.is_set(segment.granule(address)));
+                assert!(marked, "TILE: start not marked");
                 assert!(entry.size_bytes > 0, "TILE: empty block");
                 match entry.in_use {
                     Use::Live {
@@ -91,10 +91,15 @@ impl Pool {
                 (previous, at) = (at, entry.next);
             }
             assert_eq!(address, above, "TILE: segment not covered");
-            let marked = (0..(segment.size_bytes >> segment.granule_bits) as usize)
-                .filter(|&granule| segment.starts.is_set(granule))
-                .count();
-            assert_eq!(marked, starts, "TILE: start marked where no block starts");
+            assert_eq!(segment.block_count(), starts, "TILE: block count");
+            if let Some(map) = segment.starts() {
+                let granules = (segment.size_bytes >> segment.granule_bits) as usize;
+                let marked = (0..granules).filter(|&granule| map.is_set(granule)).count();
+                assert_eq!(
+                    marked, starts as usize,
+                    "TILE: start marked where no block starts"
+                );
+            }
             assert_eq!(busy, segment.busy, "WHOLE: busy count");
             assert_eq!(busy == 0, segment.is_idle(), "WHOLE: idle list");
             if busy == 0 {

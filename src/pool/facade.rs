@@ -11,7 +11,8 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::state::{Mark, State};
+use super::barriers::Mark;
+use super::state::State;
 use super::{Block, Budget, Found, PoolStats, Settings, Usage};
 
 /// The caching pool of one device context. All functions may be called from any thread at any time.
@@ -106,11 +107,10 @@ impl Pool {
         let Some(index) = state.segments.holding(address) else {
             return Found::NotMine;
         };
-        let segment = &state.segments[index];
-        let live = segment
-            .starts
-            .at_or_below(segment.granule(address))
-            .and_then(|granule| state.bases.get(&state.blocks, segment.address_of(granule)))
+        let live = state
+            .segments
+            .block_base(index, address, &state.blocks)
+            .and_then(|base| state.bases.get(&state.blocks, base))
             .and_then(|block| state.live_block(block))
             .filter(|block| address - block.base < block.requested_bytes);
         live.map_or(Found::Dead, Found::Live)

@@ -22,18 +22,21 @@
 //! # Map
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
 //! `allocate`, `growth`, `ready` an allocation; `free`, `hold` a free; `reclaim` giving memory back; `walk` the
-//! snapshot. Below them `state`, what the lock protects, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
+//! snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
+//! and `barriers`, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
 //! `epochs`, `tickets`, `counters`.
 
 mod allocate;
 mod arena;
 mod backing;
+mod barriers;
 mod base_index;
 mod bins;
 mod bits;
 mod budget;
 mod check;
 mod counters;
+mod custody;
 mod epochs;
 mod facade;
 mod free;
@@ -51,6 +54,7 @@ mod tickets;
 mod walk;
 
 pub use backing::{Backing, BackingError, Range, ScrubTicket};
+pub use barriers::Mark;
 pub use budget::{Budget, OverLimit};
 pub use facade::Pool;
 pub use request::{Block, Found, FreeMode, FreeOutcome, Grant, Origin, Refusal, Request, Usage};
@@ -58,4 +62,3 @@ pub use settings::Settings;
 pub use snapshot::{
     BlockSnapshot, BlockState, Gauge, PoolSnapshot, PoolStats, SegmentKind, SegmentSnapshot,
 };
-pub use state::Mark;

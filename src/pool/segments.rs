@@ -6,9 +6,13 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
-use super::arena::NONE;
+use super::arena::{Arena, NONE};
 use super::bits::{Bits, Starts};
 use super::{Range, SegmentKind};
+
+/// Up to this many blocks of a segment, the block an address lies in is found by walking. Only segments with more have
+/// an index of starts, so that metadata stays small where blocks are large.
+const FEW_BLOCKS: u32 = 24;
 
 /// One reservation from the backing.
 #[derive(Debug)]
@@ -24,7 +28,10 @@ pub(super) struct Segment {
     pub busy: u32,
     /// In the tables; not while a thread is giving it back (FORGET-FIRST).
     pub attached: bool,
-    pub starts: Starts,
+    /// How many blocks tile it.
+    block_count: u32,
+    /// Where they start, once there are many.
+    starts: Option<Box<Starts>>,
     /// Granules that are not clean; only with scrubbing.
     pub dirt: Option<Bits>,
     idle: bool,
@@ -43,12 +50,25 @@ impl Segment {
             granule_bits,
             busy: 0,
             attached: false,
-            starts: Starts::new(granules),
+            block_count: 1,
+            starts: None,
             dirt: dirt.map(|dirty| Bits::new(granules, dirty)),
             idle: false,
             idle_previous: NONE,
             idle_next: NONE,
         }
+    }
+
+    /// Builds the index of starts.
+    #[cold]
+    fn index_starts(&mut self, blocks: &Arena) {
+        let mut starts = Starts::new((self.size_bytes >> self.granule_bits) as usize);
+        let mut at = self.first;
+        while let Some(entry) = blocks.get(at) {
+            starts.set(self.granule(entry.address));
+            at = entry.next;
+        }
+        self.starts = Some(Box::new(starts));
     }
 
     pub fn range(&self) -> Range {
@@ -68,6 +88,15 @@ impl Segment {
     #[inline]
     pub fn address_of(&self, granule: usize) -> u64 {
         self.address + ((granule as u64) << self.granule_bits)
+    }
+
+    /// The index of starts, if there is one.
+    pub fn starts(&self) -> Option<&Starts> {
+        self.starts.as_deref()
+    }
+
+    pub fn block_count(&self) -> u32 {
+        self.block_count
     }
 
     pub fn is_idle(&self) -> bool {
@@ -223,6 +252,44 @@ impl Segments {
         }
     }
 
+    /// A block of a segment was cut in two, the upper one at `address`.
+    #[inline]
+    pub fn block_added(&mut self, index: u32, address: u64, blocks: &Arena) {
+        let segment = &mut self[index];
+        segment.block_count += 1;
+        let granule = segment.granule(address);
+        if let Some(starts) = &mut segment.starts {
+            starts.set(granule);
+        } else if segment.block_count > FEW_BLOCKS {
+            segment.index_starts(blocks);
+        }
+    }
+
+    /// A block of a segment that started at `address` was joined with the one below.
+    #[inline]
+    pub fn block_removed(&mut self, index: u32, address: u64) {
+        let segment = &mut self[index];
+        segment.block_count -= 1;
+        let granule = segment.granule(address);
+        if let Some(starts) = &mut segment.starts {
+            starts.clear(granule);
+        }
+    }
+
+    /// The base of the block that `address`, which is in the segment, lies in.
+    pub fn block_base(&self, index: u32, address: u64, blocks: &Arena) -> Option<u64> {
+        let segment = &self[index];
+        if let Some(starts) = &segment.starts {
+            let granule = starts.at_or_below(segment.granule(address))?;
+            return Some(segment.address_of(granule));
+        }
+        let mut entry = &blocks[segment.first];
+        while address - entry.address >= entry.size_bytes {
+            entry = blocks.get(entry.next)?;
+        }
+        Some(entry.address)
+    }
+
     /// Bytes of host memory.
     pub fn host_bytes(&self) -> usize {
         let maps: usize = self
@@ -230,7 +297,8 @@ impl Segments {
             .iter()
             .flatten()
             .map(|segment| {
-                segment.starts.host_bytes() + segment.dirt.as_ref().map_or(0, Bits::host_bytes)
+                segment.starts().map_or(0, Starts::host_bytes)
+                    + segment.dirt.as_ref().map_or(0, Bits::host_bytes)
             })
             .sum();
         maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.len() * 24

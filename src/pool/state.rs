@@ -9,30 +9,15 @@ use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::epochs::Epochs;
-use super::segments::{Segment, Segments};
+use super::segments::Segments;
 use super::tickets::Tickets;
-use super::{Block, Grant, Origin, PoolStats, Range, Request, SegmentKind};
+use super::{Block, Grant, Origin, PoolStats, Request, SegmentKind};
 
 /// An exported block: how often, and where it is.
 #[derive(Debug)]
 pub(super) struct Hold {
     pub count: u32,
     pub block: u32,
-}
-
-/// A moment in the order of frees and scrubs, from [`super::Pool::mark`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    epoch: u64,
-    ticket: u64,
-    generation: u64,
-}
-
-impl Mark {
-    /// The epoch that closed at that moment.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
 }
 
 #[derive(Debug)]
@@ -92,90 +77,8 @@ impl State {
         }
     }
 
-    /// Adds a fresh segment; its only block is in the caller's hands.
-    pub fn add_segment(&mut self, segment: Segment) -> u32 {
-        let Range {
-            address,
-            size_bytes,
-        } = segment.range();
-        let index = self.segments.add(segment);
-        let block = self.blocks.add(Entry {
-            address,
-            size_bytes,
-            in_use: Use::Hand { past: Past::FRESH },
-            segment: index,
-            previous: NONE,
-            next: NONE,
-            flags: 0,
-        });
-        let segment = &mut self.segments[index];
-        segment.first = block;
-        segment.starts.set(0);
-        segment.busy = 1;
-        self.stats.reserved_bytes.rise(size_bytes);
-        self.stats.segments.rise(1);
-        self.stats.reserve_calls += 1;
-        block
-    }
-
-    /// Takes an idle segment out of every table, so that it can be given back (FORGET-FIRST). Undone by
-    /// [`State::reattach_segment`], made final by [`State::remove_segment`].
-    pub fn detach_segment(&mut self, index: u32) -> Range {
-        debug_assert_eq!(self.segments[index].busy, 0);
-        self.segments.detach(index);
-        let mut block = self.segments[index].first;
-        while block != NONE {
-            if matches!(self.blocks[block].in_use, Use::Free { .. }) {
-                self.unlist(block);
-            }
-            block = self.blocks[block].next;
-        }
-        let range = self.segments[index].range();
-        self.stats.reserved_bytes.fall(range.size_bytes);
-        self.stats.segments.fall(1);
-        self.settle_active();
-        range
-    }
-
-    /// The driver did not take a detached segment back: it is idle again.
-    pub fn reattach_segment(&mut self, index: u32) {
-        self.segments.attach(index);
-        let size_bytes = self.segments[index].size_bytes;
-        // Not a rise: the peak is unaffected, and no memory was taken.
-        self.stats.reserved_bytes.current += size_bytes;
-        self.stats.segments.current += 1;
-        let mut block = self.segments[index].first;
-        while block != NONE {
-            if let Use::Hand { past } = self.blocks[block].in_use {
-                self.list(block, past);
-            }
-            block = self.blocks[block].next;
-        }
-        self.segments.become_idle(index, false);
-        self.settle_active();
-    }
-
-    /// The driver has a detached segment back.
-    pub fn remove_segment(&mut self, index: u32) {
-        let mut block = self.segments[index].first;
-        while block != NONE {
-            let Entry {
-                size_bytes,
-                in_use,
-                next,
-                ..
-            } = self.blocks[block];
-            if matches!(in_use, Use::Held { .. }) {
-                self.held_bytes -= size_bytes;
-            }
-            self.blocks.remove(block);
-            block = next;
-        }
-        self.segments.remove(index);
-    }
-
     /// Puts a block of an attached segment into the free lists.
-    fn list(&mut self, block: u32, past: Past) {
+    pub fn list(&mut self, block: u32, past: Past) {
         let Entry {
             size_bytes,
             segment,
@@ -196,7 +99,7 @@ impl State {
     }
 
     /// Takes a block out of the free lists; its neighbours and the segment's `busy` are untouched.
-    fn unlist(&mut self, block: u32) -> Past {
+    pub fn unlist(&mut self, block: u32) -> Past {
         let Entry {
             size_bytes,
             segment,
@@ -272,9 +175,8 @@ impl State {
         let entry = &mut self.blocks[block];
         entry.next = rest;
         entry.size_bytes = size_bytes;
-        let segment = &mut self.segments[segment];
-        let granule = segment.granule(address + size_bytes);
-        segment.starts.set(granule);
+        self.segments
+            .block_added(segment, address + size_bytes, &self.blocks);
         self.list(rest, past);
     }
 
@@ -317,9 +219,7 @@ impl State {
             segment,
             ..
         } = self.blocks[absorbed];
-        let segment = &mut self.segments[segment];
-        let granule = segment.granule(address);
-        segment.starts.clear(granule);
+        self.segments.block_removed(segment, address);
         self.blocks.remove(absorbed);
         self.blocks[block].size_bytes += size_bytes;
         self.blocks[block].next = next;
@@ -448,33 +348,6 @@ impl State {
             whole_segment: self.is_whole(block),
             segment: self.segments[entry.segment].range(),
         })
-    }
-
-    /// Closes the current epoch: a wait or barrier that begins after this covers everything freed up to now.
-    pub fn mark(&mut self) -> Mark {
-        Mark {
-            epoch: self.epochs.close(),
-            ticket: self.tickets.issued(),
-            generation: self.generation,
-        }
-    }
-
-    /// A wait or barrier that began after `mark` was taken is in place.
-    pub fn drained(&mut self, mark: Mark) {
-        if mark.generation != self.generation {
-            return;
-        }
-        self.epochs.fence(mark.epoch);
-        self.join(mark.ticket);
-        self.settle_active();
-    }
-
-    /// Scrub `ticket` is joined.
-    pub fn join(&mut self, ticket: u64) {
-        if let Some(epoch) = self.tickets.join(ticket) {
-            self.epochs.fence(epoch);
-            self.settle_active();
-        }
     }
 
     /// Brings the figure of active bytes up to date.

@@ -132,7 +132,7 @@ impl Watched {
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
         let lot = truth.random >> 33;
-        if truth.fault_rate > 0 && lot % truth.fault_rate == 0 {
+        if truth.fault_rate > 0 && lot.is_multiple_of(truth.fault_rate) {
             return Err(match lot / truth.fault_rate % 3 {
                 0 => BackingError::OutOfMemory,
                 1 => BackingError::Unavailable,

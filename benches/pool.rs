@@ -1,0 +1,166 @@
+//! Nanoseconds of the pool alone, over a backing that costs nothing. Plain text, one line a case; the lowest of many
+//! short rounds, so that a busy machine disturbs little. `cargo bench --bench pool`.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::Instant;
+
+use cushion::pool::{
+    Backing, BackingError, Budget, FreeMode, Pool, Range, Request, ScrubTicket, Settings,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Memory that is only addresses; every call succeeds at once.
+struct Costless {
+    next: AtomicU64,
+    sole_stream: bool,
+}
+
+impl Backing for Costless {
+    fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        Ok(self
+            .next
+            .fetch_add(size_bytes.next_multiple_of(2 * MIB), Relaxed))
+    }
+    fn release(&self, _: Range) -> Result<(), BackingError> {
+        Ok(())
+    }
+    fn fence(&self) -> Result<(), BackingError> {
+        Ok(())
+    }
+    fn synchronize(&self) -> Result<(), BackingError> {
+        Ok(())
+    }
+    fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
+        Ok(ScrubTicket(self.next.fetch_add(1, Relaxed)))
+    }
+    fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
+        Ok(())
+    }
+    fn sole_stream(&self) -> bool {
+        self.sole_stream
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % count
+    }
+
+    /// 512 B to 2 MiB, each octave as likely as the next.
+    fn size_bytes(&mut self) -> u64 {
+        let octave = self.below(12);
+        (512 << octave) + self.below(512 << octave)
+    }
+}
+
+fn allocate(pool: &Pool, backing: &Costless, size_bytes: u64) -> u64 {
+    let request = Request {
+        size_bytes,
+        tag: 1,
+        capturing: false,
+        isolated: false,
+    };
+    pool.allocate(backing, request)
+        .map_or(0, |grant| grant.address)
+}
+
+fn free(pool: &Pool, backing: &Costless, address: u64) {
+    black_box(pool.free(backing, address, FreeMode::default()));
+}
+
+/// The lowest time of one operation over `rounds` rounds of `count`.
+fn lowest(rounds: usize, count: usize, mut operation: impl FnMut(usize)) -> f64 {
+    (0..rounds)
+        .map(|_| {
+            let start = Instant::now();
+            (0..count).for_each(&mut operation);
+            start.elapsed().as_nanos() as f64 / count as f64
+        })
+        .fold(f64::MAX, f64::min)
+}
+
+fn main() {
+    let new_pool = |settings| Pool::new(settings, Arc::new(Budget::new(None)));
+    let fast = Settings {
+        alignment_bytes: 64 << 10,
+        scrub: None,
+        ..Settings::default()
+    };
+    let modes = [
+        ("fast, one stream", true, fast),
+        ("fast, fences", false, fast),
+        ("faithful", false, Settings::default()),
+    ];
+    for (mode, sole_stream, settings) in modes {
+        let backing = Costless {
+            next: AtomicU64::new(1 << 40),
+            sole_stream,
+        };
+        for size_bytes in [512, MIB, 64 * MIB] {
+            let pool = new_pool(settings);
+            let pair = lowest(300, 1000, |_| {
+                let address = allocate(&pool, &backing, size_bytes);
+                free(&pool, &backing, address);
+            });
+            println!("{mode:16} pair of {size_bytes:8} B          {pair:7.1} ns");
+        }
+        for count in [1_000, 100_000] {
+            let pool = new_pool(settings);
+            let mut random = Random(5);
+            let mut live: Vec<u64> = (0..count)
+                .map(|_| allocate(&pool, &backing, random.size_bytes()))
+                .collect();
+            let pair = lowest(300, 500, |_| {
+                let at = random.below(count) as usize;
+                free(&pool, &backing, live[at]);
+                live[at] = allocate(&pool, &backing, random.size_bytes());
+            });
+            println!("{mode:16} pair, {count:7} live, mixed   {pair:7.1} ns");
+            let mut at = 0;
+            let mut next = || {
+                at = (at + 7919) % live.len();
+                live[at]
+            };
+            let base = lowest(300, 500, |_| {
+                black_box(pool.find(next()));
+            });
+            println!("{mode:16} find a base, {count:7} live   {base:7.1} ns");
+            let interior = lowest(300, 500, |_| {
+                black_box(pool.find(next() + 100));
+            });
+            println!("{mode:16} find inside, {count:7} live   {interior:7.1} ns");
+            let bytes = pool.host_bytes() as f64 / count as f64;
+            println!("{mode:16} metadata, {count:7} live      {bytes:7.1} B a block");
+        }
+    }
+    let backing = Costless {
+        next: AtomicU64::new(1 << 40),
+        sole_stream: true,
+    };
+    for threads in [1, 2, 4] {
+        let pool = new_pool(fast);
+        let pairs = 100_000;
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..pairs {
+                        let address = allocate(&pool, &backing, 4096);
+                        free(&pool, &backing, address);
+                    }
+                });
+            }
+        });
+        let pair = start.elapsed().as_nanos() as f64 / (threads * pairs) as f64;
+        println!("fast, one stream {threads} threads, wall time a pair  {pair:7.1} ns");
+    }
+}

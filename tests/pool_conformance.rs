@@ -1,0 +1,398 @@
+//! One suite of scenarios, run over every kind of backing. Each ends with everything freed and given back.
+
+mod pool_support;
+
+use std::sync::Arc;
+
+use cushion::pool::{
+    BackingError, BlockState, Budget, Found, FreeMode, FreeOutcome, Origin, Pool, Refusal,
+    SegmentKind, Settings,
+};
+use pool_support::program::{assert_nothing_left, Program};
+use pool_support::watched::Watched;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// A backing and a pool, as one scenario wants them.
+struct Fixture {
+    capacity_bytes: u64,
+    limit_bytes: Option<u64>,
+    sole_stream: bool,
+    settings: Settings,
+}
+
+impl Fixture {
+    fn run(&self, scenario: impl Fn(&mut Program)) {
+        let backing = Watched::new(self.capacity_bytes, self.settings.scrub.is_some());
+        backing
+            .sole_stream
+            .store(self.sole_stream, std::sync::atomic::Ordering::SeqCst);
+        let pool = Pool::new(self.settings, Arc::new(Budget::new(self.limit_bytes)));
+        let mut program = Program::new(&pool, &backing);
+        scenario(&mut program);
+        pool.check();
+        program.end();
+        assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+    }
+}
+
+/// Every mode over every kind of backing.
+fn fixtures() -> Vec<Fixture> {
+    let mut all = Vec::new();
+    for scrub in [None, Some(0), Some(0xAB)] {
+        for alignment_bytes in [64 * KIB, 2 * MIB] {
+            for max_split_size_bytes in [None, Some(16 * MIB)] {
+                for (sole_stream, limit_bytes) in
+                    [(true, None), (false, None), (false, Some(512 * MIB))]
+                {
+                    let settings = Settings {
+                        scrub,
+                        alignment_bytes,
+                        max_split_size_bytes,
+                        ..Settings::default()
+                    };
+                    let capacity_bytes = if limit_bytes.is_some() {
+                        1 << 40
+                    } else {
+                        512 * MIB
+                    };
+                    all.push(Fixture {
+                        capacity_bytes,
+                        limit_bytes,
+                        sole_stream,
+                        settings,
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn each(scenario: impl Fn(&mut Program)) {
+    for fixture in fixtures() {
+        fixture.run(&scenario);
+    }
+}
+
+#[test]
+fn a_freed_block_is_used_again() {
+    each(|program| {
+        for size_bytes in [1, 512, 513, MIB, MIB + 1, 9 * MIB, 40 * MIB] {
+            let first = program.allocate(size_bytes, false, false).unwrap();
+            program.free(0, false, false);
+            let second = program.allocate(size_bytes, false, false).unwrap();
+            assert_eq!(first.range, second.range);
+            assert_ne!(first.sequence, second.sequence);
+            program.free(0, false, false);
+        }
+        let stats = program.pool.stats();
+        assert!(stats.hits >= 7, "{} hits", stats.hits);
+    });
+}
+
+#[test]
+fn everything_coalesces() {
+    each(|program| {
+        for index in 0..300u64 {
+            program.allocate(1 + index * 37 * KIB, false, false).ok();
+        }
+        for step in [3, 2] {
+            let mut index = 0;
+            while index < program.live.len() {
+                program.free(index, false, false);
+                index += step;
+            }
+        }
+        while !program.live.is_empty() {
+            program.free(program.live.len() / 2, false, false);
+        }
+        let snapshot = program.pool.snapshot();
+        for segment in &snapshot.segments {
+            assert_eq!(segment.blocks.len(), 1, "a segment is one free block again");
+        }
+    });
+}
+
+#[test]
+fn the_wrong_address_is_answered_as_the_driver_does() {
+    each(|program| {
+        let live = program.allocate(3000, false, false).unwrap();
+        let base = live.range.address;
+        let free = |address| {
+            program
+                .pool
+                .free(program.backing, address, FreeMode::default())
+        };
+        assert_eq!(free(base + 512), FreeOutcome::NotLive);
+        assert_eq!(free(base + 1), FreeOutcome::NotLive);
+        assert_eq!(free(0), FreeOutcome::NotMine);
+        assert_eq!(free(64), FreeOutcome::NotMine);
+        assert_eq!(program.pool.find(1), Found::NotMine);
+        assert_eq!(program.pool.find(u64::MAX), Found::NotMine);
+        assert!(matches!(program.pool.find(base + 2999), Found::Live(_)));
+        assert_eq!(
+            program.pool.find(base + 3000),
+            Found::Dead,
+            "past the requested size"
+        );
+        program.free(0, false, false);
+        let again = program
+            .pool
+            .free(program.backing, base, FreeMode::default());
+        assert_eq!(again, FreeOutcome::NotLive, "a double free");
+        assert_eq!(program.pool.find(base), Found::Dead);
+    });
+}
+
+#[test]
+fn too_large_is_refused_unseen() {
+    each(|program| {
+        for size_bytes in [u64::MAX, u64::MAX - 511, 1 << 63, (1 << 56) + 1] {
+            let calls = program.backing.calls();
+            let answer = program.allocate(size_bytes, false, false);
+            assert_eq!(answer.err(), Some(Refusal::TooLarge));
+            assert_eq!(program.backing.calls(), calls);
+        }
+        for size_bytes in [1 << 56, 1 << 50] {
+            let answer = program.allocate(size_bytes, false, false);
+            assert!(matches!(
+                answer,
+                Err(Refusal::Driver | Refusal::Limit { .. })
+            ));
+        }
+    });
+}
+
+#[test]
+fn all_of_the_memory_can_be_had_and_had_again() {
+    each(|program| {
+        for size_bytes in [64 * MIB, 30 * MIB, 256 * KIB, 512 * MIB] {
+            while program.allocate(size_bytes, false, false).is_ok() {}
+            let live_bytes: u64 = program.live.iter().map(|live| live.range.size_bytes).sum();
+            assert!(
+                live_bytes + size_bytes + 2 * MIB > 500 * MIB,
+                "{live_bytes} of {size_bytes}"
+            );
+            while !program.live.is_empty() {
+                program.free(0, false, false);
+            }
+        }
+        let stats = program.pool.stats();
+        assert!(stats.refused_by_limit + stats.refused_by_driver >= 4);
+        assert_eq!(
+            stats.refused_by_limit > 0,
+            program.pool.budget().limit_bytes().is_some()
+        );
+    });
+}
+
+#[test]
+fn a_small_request_is_not_refused_while_the_large_pool_has_room() {
+    each(|program| {
+        while program.allocate(8 * MIB, false, false).is_ok() {}
+        program.free(3, false, false);
+        program.allocate(5 * MIB, false, false).unwrap();
+        program.allocate(100, false, false).unwrap();
+    });
+}
+
+#[test]
+fn while_capturing_nothing_is_asked_of_the_context() {
+    each(|program| {
+        for size_bytes in [2000, 3 * MIB] {
+            program.allocate(size_bytes, false, false).unwrap();
+            program.free(0, true, true);
+            // The backing panics if it is asked for more than memory.
+            let second = program.allocate(size_bytes, true, false).unwrap();
+            let fresh = program.pool.find(second.range.address);
+            assert!(matches!(fresh, Found::Live(_)));
+            program.free(0, false, true);
+        }
+    });
+}
+
+#[test]
+fn an_isolated_block_is_alone_and_really_freed() {
+    each(|program| {
+        let live = program.allocate(3 * MIB, false, true).unwrap();
+        let snapshot = program.pool.snapshot();
+        assert_eq!(snapshot.segments[0].kind, SegmentKind::Isolated);
+        assert!(matches!(program.pool.find(live.range.address), Found::Live(b) if b.whole_segment));
+        program.free(0, false, false);
+        assert_eq!(program.backing.reserved_bytes(), 0);
+        program.allocate(3 * MIB, false, true).unwrap();
+        program.free(0, false, true);
+        assert!(program.backing.reserved_bytes() > 0, "not while capturing");
+    });
+}
+
+#[test]
+fn a_held_block_comes_back_after_its_last_hold() {
+    each(|program| {
+        let first = program.allocate(5000, false, false).unwrap();
+        program.hold(0);
+        program.hold(0);
+        program.free(0, false, false);
+        assert_eq!(program.pool.usage().held_bytes, first.range.size_bytes);
+        let other = program.allocate(5000, false, false).unwrap();
+        assert_ne!(other.range, first.range);
+        program.unhold_freed(0);
+        program.unhold_freed(0);
+        assert_eq!(program.pool.usage().held_bytes, 0);
+        assert!(!program.pool.unhold(first.range.address));
+        assert!(!program.pool.hold(first.range.address), "it is free");
+    });
+}
+
+#[test]
+fn a_retired_block_is_never_handed_out_again() {
+    each(|program| {
+        let first = program.allocate(5000, false, false).unwrap();
+        program.allocate(5000, false, false).unwrap();
+        program.retire(0);
+        program.free(0, false, false);
+        let snapshot = program.pool.snapshot();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let held: u64 = blocks
+            .filter(|block| block.state == BlockState::Held)
+            .map(|block| block.size_bytes)
+            .sum();
+        assert_eq!(held, first.range.size_bytes);
+        while program.live.len() < 500 {
+            program.allocate(5000, false, false).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_host_wait_waits_and_leaves_nothing_to_fence() {
+    each(|program| {
+        program.allocate(4 * MIB, false, false).unwrap();
+        program.free(0, true, false);
+        let before = program.pool.stats();
+        assert_eq!(before.host_waits, 1);
+        assert_eq!(before.active_bytes.current, 0);
+        program.allocate(4 * MIB, false, false).unwrap();
+        assert_eq!(program.pool.stats().fences, before.fences);
+    });
+}
+
+#[test]
+fn one_barrier_serves_every_block_freed_before_it() {
+    let settings = Settings {
+        scrub: None,
+        ..Settings::default()
+    };
+    let fixture = Fixture {
+        capacity_bytes: 1 << 40,
+        limit_bytes: None,
+        sole_stream: false,
+        settings,
+    };
+    fixture.run(|program| {
+        for _ in 0..20 {
+            program.allocate(4000, false, false).unwrap();
+        }
+        while !program.live.is_empty() {
+            program.free(0, false, false);
+        }
+        for _ in 0..20 {
+            program.allocate(4000, false, false).unwrap();
+        }
+        assert_eq!(program.pool.stats().fences, 1);
+    });
+}
+
+#[test]
+fn blocks_scrubbed_ahead_need_one_join_and_no_scrub() {
+    let fixture = Fixture {
+        capacity_bytes: 1 << 40,
+        limit_bytes: None,
+        sole_stream: false,
+        settings: Settings::default(),
+    };
+    fixture.run(|program| {
+        for _ in 0..10 {
+            program.allocate(6 * MIB, false, false).unwrap();
+        }
+        while !program.live.is_empty() {
+            program.free(0, false, false);
+        }
+        assert_eq!(
+            program.pool.scrub_ahead(program.backing, u64::MAX),
+            60 * MIB
+        );
+        assert_eq!(program.pool.scrub_ahead(program.backing, u64::MAX), 0);
+        let calls = program.backing.calls();
+        for _ in 0..10 {
+            program.allocate(6 * MIB, false, false).unwrap();
+        }
+        assert_eq!(
+            program.backing.calls() - calls,
+            1,
+            "one call makes all of them ready"
+        );
+        assert_eq!(program.pool.stats().scrubbed_bytes, 60 * MIB);
+    });
+}
+
+#[test]
+fn oversize_blocks_stay_whole_and_go_first() {
+    let settings = Settings {
+        max_split_size_bytes: Some(16 * MIB),
+        scrub: None,
+        ..Settings::default()
+    };
+    let fixture = Fixture {
+        capacity_bytes: 1 << 40,
+        limit_bytes: None,
+        sole_stream: true,
+        settings,
+    };
+    fixture.run(|program| {
+        program.allocate(100 * MIB, false, false).unwrap();
+        program.free(0, false, false);
+        let small = program.allocate(20 * MIB, false, false).unwrap();
+        assert_eq!(small.range.size_bytes, 20 * MIB, "not the block of 100 MiB");
+        for size_mib in (20..200).step_by(7) {
+            program.allocate(size_mib * MIB, false, false).unwrap();
+            program.free(1, false, false);
+            let usage = program.pool.usage();
+            let peak = program.pool.stats().allocated_bytes.peak;
+            assert!(
+                usage.reserved_bytes <= peak + peak / 20,
+                "reserved memory runs away"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_grant_says_where_it_came_from() {
+    // With slack, so that the idle segment is not given back when the pool grows.
+    let settings = Settings {
+        scrub: None,
+        growth_slack_percent: 1000,
+        large_segment_bytes: 2 * MIB,
+        ..Settings::default()
+    };
+    let backing = Watched::new(1 << 40, false);
+    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    let request = cushion::pool::Request {
+        size_bytes: 3 * MIB,
+        tag: 9,
+        capturing: false,
+        isolated: false,
+    };
+    let first = pool.allocate(&backing, request).unwrap();
+    assert_eq!(first.origin, Origin::Grown);
+    pool.free(&backing, first.address, FreeMode::default());
+    // A fence that cannot be had: the block is left alone.
+    backing.fail_after(0, BackingError::Unavailable);
+    let second = pool.allocate(&backing, request).unwrap();
+    assert_ne!(second.address, first.address);
+    let third = pool.allocate(&backing, request).unwrap();
+    assert_eq!((third.origin, third.address), (Origin::Hit, first.address));
+}

@@ -131,7 +131,8 @@ fn find() {
     });
 }
 
-fn is_libc(object: &Object) -> bool {
+/// Whether it is the C library, or the part of it that once held `dlsym`.
+pub fn is_libc(object: &Object) -> bool {
     [c"libc.so.6", c"libdl.so.2"].contains(&object.soname())
 }
 

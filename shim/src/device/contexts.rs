@@ -5,6 +5,7 @@
 //! reach the memory of others.
 
 use super::backing::DriverBacking;
+use super::scrub::Waiting;
 use super::{limits, settings};
 use crate::abi::*;
 use crate::{driver, emit};
@@ -24,6 +25,8 @@ pub struct Context {
     pub backing: DriverBacking,
     /// The device's limit, shared by its contexts.
     pub budget: Arc<Budget>,
+    /// What is still to be scrubbed.
+    pub waiting: Waiting,
     /// The sticky error that ended this context, or success. From then on every call is the driver's.
     dead: AtomicI32,
 }
@@ -163,6 +166,7 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
         pool: Pool::new(settings::pool(), budget.clone()),
         backing: DriverBacking::new(handle, device),
         budget,
+        waiting: Waiting::default(),
         dead: AtomicI32::new(SUCCESS),
     });
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);

@@ -29,6 +29,10 @@ use super::{Backing, BackingError, Grant, Origin, OverLimit, Range, Refusal, Seg
 /// cannot be served from waiting for as long as other threads are busy.
 const LANDINGS: u32 = 64;
 
+/// A segment of the small pool below this share of the highest `allocated` may pass the slack: no segment of gigabytes
+/// goes back to the driver to make room for one of 2 MiB. The next step of the large pool makes up for it.
+const SMALL_STEP_PERCENT: u32 = 1;
+
 /// How far down the ladder one request has come.
 #[derive(Debug)]
 pub(super) struct Ladder {
@@ -302,7 +306,10 @@ impl Pool {
             .peak
             .max(stats.allocated_bytes.current + plan.size_bytes);
         let slack_bytes = share(live_bytes, self.settings.growth_slack_percent);
-        if stats.reserved_bytes.current + segment_bytes > live_bytes + slack_bytes {
+        let is_small_step = plan.kind == SegmentKind::Small
+            && segment_bytes < share(live_bytes, SMALL_STEP_PERCENT);
+        if !is_small_step && stats.reserved_bytes.current + segment_bytes > live_bytes + slack_bytes
+        {
             return true;
         }
         match (

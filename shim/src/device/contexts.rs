@@ -5,11 +5,10 @@
 //! reach the memory of others.
 
 use super::backing::DriverBacking;
-use super::scrub::Waiting;
 use super::{limits, settings};
 use crate::abi::*;
 use crate::{driver, emit};
-use cushion::pool::{Found, Pool, Usage};
+use cushion::pool::{Budget, Found, Pool, Usage};
 use cushion::report::Context as Record;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -23,8 +22,8 @@ pub struct Context {
     pub pool: Pool,
     /// What the pool stands on.
     pub backing: DriverBacking,
-    /// What is still to be scrubbed.
-    pub waiting: Waiting,
+    /// The device's limit, shared by its contexts.
+    pub budget: Arc<Budget>,
     /// The sticky error that ended this context, or success. From then on every call is the driver's.
     dead: AtomicI32,
 }
@@ -161,9 +160,9 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     let budget = limits::budget(device);
     let made = Arc::new(Context {
         serial: serial_of(handle),
-        pool: Pool::new(settings::pool(), budget),
+        pool: Pool::new(settings::pool(), budget.clone()),
         backing: DriverBacking::new(handle, device),
-        waiting: Waiting::default(),
+        budget,
         dead: AtomicI32::new(SUCCESS),
     });
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);

@@ -9,5 +9,4 @@ pub mod lane;
 pub mod limits;
 pub mod order;
 pub mod reclaim;
-pub mod scrub;
 pub mod settings;

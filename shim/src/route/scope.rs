@@ -6,10 +6,9 @@
 
 use crate::real::linker::{self, DlsymFn, DlvsymFn, Libc};
 use crate::real::object::Object;
-use crate::real::{driver, loaded, patch};
+use crate::real::{driver, loaded};
 use std::ffi::{c_char, c_void, CStr};
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One call of dlsym or dlvsym.
 #[derive(Debug)]
@@ -83,7 +82,7 @@ fn behind_us(place: usize, caller: &Object, question: &Question) -> Option<usize
     loaded::visit(|object| {
         if index > place && count < candidates.len() {
             if let Some(address) = object.defines(question.name) {
-                candidates[count] = patch::behind(address).unwrap_or(address);
+                candidates[count] = address;
                 count += 1;
             }
         }
@@ -214,8 +213,7 @@ fn places(caller: usize) -> (Option<(usize, Object)>, usize) {
     (found, ours)
 }
 
-/// Asks the dlsym or dlvsym at `function`, from here. Where the answer is ours because a driver's table names it, it is
-/// the driver's own.
+/// Asks the dlsym or dlvsym at `function`, from here.
 fn ask(function: usize, handle: *mut c_void, question: &Question) -> Option<usize> {
     if function == 0 {
         return None;
@@ -233,29 +231,7 @@ fn ask(function: usize, handle: *mut c_void, question: &Question) -> Option<usiz
             }
         }
     };
-    let found = Some(found as usize).filter(|&found| found != 0)?;
-    match patch::behind(found) {
-        Some(own) if !reaches_us(handle) => Some(own),
-        _ => Some(found),
-    }
-}
-
-/// Whether a search from here with that handle comes past this library: the program's own handle leads to all of the
-/// global scope.
-fn reaches_us(handle: *mut c_void) -> bool {
-    static PROGRAM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
-        return handle == libc::RTLD_DEFAULT;
-    }
-    if PROGRAM.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the program is always loaded, so the handle stays good after the reference is given back.
-        unsafe {
-            let program = libc::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-            PROGRAM.store(program, Ordering::Relaxed);
-            libc::dlclose(program);
-        }
-    }
-    handle == PROGRAM.load(Ordering::Relaxed)
+    (!found.is_null()).then_some(found as usize)
 }
 
 fn is_ours(address: usize) -> bool {

@@ -47,7 +47,6 @@ functions! {
     required ctx_get_device = c"cuCtxGetDevice"(*mut CUdevice);
     required ctx_synchronize = c"cuCtxSynchronize"();
     required device_get_name = c"cuDeviceGetName"(*mut c_char, c_int, CUdevice);
-    required device_get_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
     required device_total_mem = c"cuDeviceTotalMem_v2"(*mut usize, CUdevice);
     required driver_get_version = c"cuDriverGetVersion"(*mut c_int);
     required event_create = c"cuEventCreate"(*mut CUevent, c_uint);
@@ -55,9 +54,7 @@ functions! {
     required event_synchronize = c"cuEventSynchronize"(CUevent);
     required mem_alloc = c"cuMemAlloc_v2"(*mut CUdeviceptr, usize);
     required mem_free = c"cuMemFree_v2"(CUdeviceptr);
-    required mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
     required memset_d8_async = c"cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
-    required pointer_get_attribute = c"cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
     required primary_retain = c"cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
     required primary_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
     required primary_get_state = c"cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);

@@ -125,6 +125,7 @@ pub fn released(space: Space, key: u64, call: impl FnOnce() -> Status) -> Status
 
 /// A context is gone: what was live in it is lost.
 pub fn context_ended(removed: &contexts::Removed) {
+    removed.retire();
     let Some((serial, device)) = removed.place() else {
         return;
     };

@@ -16,15 +16,15 @@ compile_error!(
     "cushion-shim is written for x86-64 Linux with glibc: registers and the dynamic linker's ways"
 );
 
-pub mod abi;
-pub mod device;
-pub mod driver;
-pub mod emit;
-pub mod entry;
-pub mod exports;
-pub mod ledger;
-pub mod process;
-pub mod real;
-pub mod route;
-pub mod stack;
-pub mod table;
+mod abi;
+mod device;
+mod driver;
+mod emit;
+mod entry;
+mod exports;
+mod ledger;
+mod process;
+mod real;
+mod route;
+mod stack;
+mod table;

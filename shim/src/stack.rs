@@ -1,8 +1,10 @@
 //! Who called: the return addresses of this thread's stack, and the modules they lie in.
 
+use crate::real::loaded;
 use cushion::ledger::{LoadedModule, SiteId, Sites};
 use std::ffi::{c_int, c_void, CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Frames kept of a stack: enough to tell call sites of real programs apart.
 const DEPTH: usize = 24;
@@ -16,6 +18,12 @@ pub fn site(sites: &Sites) -> SiteId {
     };
     // SAFETY: `step` gets the pointer given here, which lives through the call, and never unwinds.
     unsafe { _Unwind_Backtrace(step, (&raw mut stack).cast()) };
+    // The same addresses mean other code once something was unloaded.
+    static UNLOADED: AtomicU64 = AtomicU64::new(0);
+    let unloaded = loaded::unloaded_count();
+    if UNLOADED.swap(unloaded, Ordering::AcqRel) != unloaded {
+        sites.set_modules(modules());
+    }
     sites.intern(&stack.frames[..stack.count], modules)
 }
 

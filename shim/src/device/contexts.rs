@@ -5,10 +5,11 @@
 //! reach the memory of others.
 
 use super::backing::DriverBacking;
+use super::scrub::Waiting;
 use super::{limits, settings};
 use crate::abi::*;
 use crate::{driver, emit};
-use cushion::pool::{Budget, Found, Pool, Usage};
+use cushion::pool::{Found, Pool, Usage};
 use cushion::report::Context as Record;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -22,8 +23,8 @@ pub struct Context {
     pub pool: Pool,
     /// What the pool stands on.
     pub backing: DriverBacking,
-    /// The device's limit, shared by its contexts.
-    pub budget: Arc<Budget>,
+    /// What is still to be scrubbed.
+    pub waiting: Waiting,
     /// The sticky error that ended this context, or success. From then on every call is the driver's.
     dead: AtomicI32,
 }
@@ -160,9 +161,9 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     let budget = limits::budget(device);
     let made = Arc::new(Context {
         serial: serial_of(handle),
-        pool: Pool::new(settings::pool(), budget.clone()),
+        pool: Pool::new(settings::pool(), budget),
         backing: DriverBacking::new(handle, device),
-        budget,
+        waiting: Waiting::default(),
         dead: AtomicI32::new(SUCCESS),
     });
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);

@@ -9,4 +9,5 @@ pub mod lane;
 pub mod limits;
 pub mod order;
 pub mod reclaim;
+pub mod scrub;
 pub mod settings;

@@ -1,6 +1,7 @@
 //! What a report is made of, gathered without a driver call: host data only, so that it also works at the very end.
 
 use crate::device::{contexts, limits, reclaim, settings};
+use crate::real::unseen;
 use crate::route::seen::{self, Seen};
 use crate::{ledger, process};
 use cushion::config::PathFacts;
@@ -181,6 +182,7 @@ fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
             seen.interposer_count
         ));
     }
+    notes.extend_from_slice(unseen::notes());
     if let broken @ 1.. = process::broken_count() {
         notes.push(format!(
             "{broken} internal errors; these calls went to the driver"

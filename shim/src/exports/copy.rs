@@ -87,8 +87,6 @@ copies! {
         (is_inside(to, size_bytes) && is_inside(from, size_bytes));
     from_host from_host_async (to: Device, _from: Host, size_bytes: usize) is_inside(to, size_bytes);
     to_host to_host_async (_to: Host, from: Device, size_bytes: usize) is_inside(from, size_bytes);
-    to_array to_array_async (_to: Array, _offset: usize, from: Device, size_bytes: usize) is_inside(from, size_bytes);
-    from_array from_array_async (to: Device, _from: Array, _offset: usize, size_bytes: usize) is_inside(to, size_bytes);
     peer peer_async (to: Device, _to_context: CUcontext, from: Device, _from_context: CUcontext, size_bytes: usize)
         { contexts::note_peers(); is_inside(to, size_bytes) && is_inside(from, size_bytes) };
     flat_2d flat_2d_async (copy: *const Copy2d) {
@@ -113,6 +111,36 @@ copies! {
         Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(2), count }.is_inside();
     set_2d_32 set_2d_32_async (to: Device, pitch_bytes: usize, _value: c_uint, width: usize, count: usize)
         Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(4), count }.is_inside();
+}
+
+/// `cuMemcpyDtoA_v2`.
+pub unsafe fn to_array(
+    real: unsafe extern "C" fn(Array, usize, Device, usize) -> Status,
+    to: Array,
+    offset_bytes: usize,
+    from: Device,
+    size_bytes: usize,
+) -> Status {
+    if !is_inside(from, size_bytes) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(to, offset_bytes, from, size_bytes) }
+}
+
+/// `cuMemcpyAtoD_v2`.
+pub unsafe fn from_array(
+    real: unsafe extern "C" fn(Device, Array, usize, usize) -> Status,
+    to: Device,
+    from: Array,
+    offset_bytes: usize,
+    size_bytes: usize,
+) -> Status {
+    if !is_inside(to, size_bytes) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(to, from, offset_bytes, size_bytes) }
 }
 
 /// `cuMemcpyBatchAsync`, both forms: each copy must stay inside.

@@ -7,7 +7,7 @@
 
 use crate::abi::*;
 use crate::device::contexts::{self, Context};
-use crate::device::{capture, order, reclaim, settings};
+use crate::device::{capture, order, reclaim, scrub, settings};
 use crate::ledger::{self, Kind, Space};
 use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
 use std::ffi::c_uint;
@@ -231,7 +231,14 @@ fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<S
     match context.pool.free(&context.backing, address, mode) {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),
-        FreeOutcome::Freed { .. } => Some(SUCCESS),
+        FreeOutcome::Freed {
+            requested_bytes, ..
+        } => {
+            if !mode.capturing {
+                scrub::ahead(context, requested_bytes);
+            }
+            Some(SUCCESS)
+        }
         FreeOutcome::Failed(code) => {
             contexts::observe(code);
             Some(code)

@@ -45,11 +45,6 @@ pub fn on_exit(handler: AtExit) -> bool {
     HANDLERS.iter().any(vacant)
 }
 
-/// Whether the end has begun.
-pub fn has_begun() -> bool {
-    PROGRESS.load(Ordering::Acquire) != NOT_BEGUN
-}
-
 extern "C" {
     fn at_quick_exit(handler: extern "C" fn()) -> c_int;
 }

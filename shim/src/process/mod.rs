@@ -11,7 +11,7 @@
 //! starts asleep and gets a report of its own; a child of an active process passes everything through for good, since
 //! the driver does not work there either. Exiting changes nothing for the program's calls: only the report is final.
 //!
-//! What is used by others: [`state`], [`activate`], [`on_exit`], [`start_directory`], [`say`].
+//! What is used by others: [`activate`], [`on_exit`], [`start_directory`], [`say`].
 
 mod exit;
 mod fork;
@@ -26,30 +26,6 @@ pub use start::{is_forked, say, start_directory};
 use cushion::config::Config;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-/// Where the process is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// No hooked function was called yet.
-    Asleep,
-    /// Hooks work.
-    Active,
-    /// Hooks work, and the final report is being written or was.
-    Exiting,
-    /// Every call goes straight to the driver, until the end.
-    Passthrough(Reason),
-}
-
-/// Why calls go straight to the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// CUSHION_DISABLE, or a privileged program.
-    Disabled,
-    /// This is a child of an active process.
-    Forked,
-    /// An internal error.
-    Broken,
-}
-
 const ASLEEP: u8 = 0;
 const WAKING: u8 = 1;
 const ACTIVE: u8 = 2;
@@ -60,19 +36,6 @@ const BROKEN: u8 = 5;
 static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
 /// The process that woke the shim: a vfork child shares our memory, but not this.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// Where the process is in its life.
-pub fn state() -> State {
-    match STATE.load(Ordering::Acquire) {
-        ASLEEP | WAKING => State::Asleep,
-        ACTIVE if !is_awake() => State::Passthrough(Reason::Forked),
-        ACTIVE if exit::has_begun() => State::Exiting,
-        ACTIVE => State::Active,
-        DISABLED => State::Passthrough(Reason::Disabled),
-        FORKED => State::Passthrough(Reason::Forked),
-        _ => State::Passthrough(Reason::Broken),
-    }
-}
 
 /// Wakes the shim if it is asleep; whether it is awake now. The first hooked call does this by itself.
 #[cold]

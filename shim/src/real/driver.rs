@@ -1,10 +1,12 @@
 //! The drivers that the program has loaded: objects whose DT_SONAME is `libcuda.so.1`, whatever their file is called.
 //!
 //! A driver is adopted when it is first met: its hooked functions are noted in the table, and it is kept loaded, since
-//! the program holds our functions where it would have held the driver's.
+//! the program holds our functions where it would have held the driver's. The first one is also made to name ours
+//! ([`patch`]).
 
-use super::loaded;
 use super::object::Object;
+use super::{loaded, patch, slots, unseen};
+use crate::process;
 use crate::table::HOOKS;
 use std::ffi::{c_void, CStr};
 use std::ops::ControlFlow;
@@ -65,6 +67,12 @@ pub fn discover() {
     }
 }
 
+/// Whether a driver was met.
+#[inline]
+pub fn is_met() -> bool {
+    !DRIVERS[0].load(Ordering::Acquire).is_null()
+}
+
 /// Whether a driver is loaded.
 pub fn is_loaded() -> bool {
     discover();
@@ -76,7 +84,7 @@ pub fn symbol(name: &CStr) -> *mut c_void {
     let mut found = 0;
     loaded::visit(|object| {
         if object.soname() == SONAME {
-            found = object.defines(name).unwrap_or(0);
+            found = own(object, name).unwrap_or(0);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
@@ -127,15 +135,26 @@ pub fn is_let_alone(address: usize) -> bool {
     let mut alone = false;
     loaded::visit(|object| {
         if object.holds(address) {
-            let soname = object.soname().to_bytes();
-            alone = [&b"libcuda.so"[..], b"libucm", b"libcupti.so"]
-                .iter()
-                .any(|&start| soname.starts_with(start));
+            alone = sees_the_driver(object);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     });
     alone
+}
+
+/// Whether it is one of the objects that must see the driver as it is.
+pub fn sees_the_driver(object: &Object) -> bool {
+    let soname = object.soname().to_bytes();
+    [&b"libcuda.so"[..], b"libucm", b"libcupti.so"]
+        .iter()
+        .any(|&start| soname.starts_with(start))
+}
+
+/// The driver's own function of that name, whatever its table says by now.
+fn own(object: &Object, name: &CStr) -> Option<usize> {
+    let address = object.defines(name)?;
+    Some(patch::behind(address).unwrap_or(address))
 }
 
 fn known() -> impl Iterator<Item = &'static Driver> {
@@ -154,7 +173,7 @@ fn adopt(object: &Object) -> bool {
     let mut rows = Vec::with_capacity(HOOKS.len());
     for (row, hook) in HOOKS.iter().enumerate() {
         // The object stays loaded by `handle`, so its symbols can be read now.
-        if let Some(address) = object.defines(hook.symbol) {
+        if let Some(address) = own(object, hook.symbol) {
             hook.set_real(address as *mut c_void);
             rows.push((address, row));
         }
@@ -175,7 +194,19 @@ fn adopt(object: &Object) -> bool {
         .is_ok()
     };
     // With every slot taken the allocation is leaked once per look-up, in a process with nine drivers.
-    DRIVERS.iter().any(vacant)
+    let slot = DRIVERS.iter().position(vacant);
+    if slot == Some(0) && !process::is_disabled() && !patch::is_before_us(object) {
+        take_over(object);
+    }
+    slot.is_some()
+}
+
+/// Catches those that look for the driver past us.
+fn take_over(driver: &Object) {
+    let is_patched = patch::install(driver);
+    let mut files = Vec::new();
+    slots::redirect(driver, |path| files.push(unseen::file_name(path)));
+    unseen::remember(is_patched, &files);
 }
 
 impl Driver {

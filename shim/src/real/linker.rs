@@ -64,24 +64,6 @@ pub fn next(which: Libc, caller: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// The C library's own `dlsym`, past all others.
-pub fn libc_dlsym() -> Option<DlsymFn> {
-    match own(Libc::Dlsym) {
-        0 => None,
-        // SAFETY: the address of the symbol `dlsym` in the C library.
-        address => Some(unsafe { std::mem::transmute::<usize, DlsymFn>(address) }),
-    }
-}
-
-/// The C library's own `dlvsym`, past all others.
-pub fn libc_dlvsym() -> Option<DlvsymFn> {
-    match own(Libc::Dlvsym) {
-        0 => None,
-        // SAFETY: the address of the symbol `dlvsym` in the C library.
-        address => Some(unsafe { std::mem::transmute::<usize, DlvsymFn>(address) }),
-    }
-}
-
 /// Address of the C library's own function.
 pub fn own(which: Libc) -> usize {
     providers()
@@ -131,7 +113,8 @@ fn find() {
     });
 }
 
-fn is_libc(object: &Object) -> bool {
+/// Whether it is the C library, or the part of it that once held `dlsym`.
+pub fn is_libc(object: &Object) -> bool {
     [c"libc.so.6", c"libdl.so.2"].contains(&object.soname())
 }
 

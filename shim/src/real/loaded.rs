@@ -4,15 +4,6 @@ use super::object::Object;
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
 
-/// How often objects have come and gone. Two equal values: nothing was loaded or unloaded in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Generation {
-    /// Objects ever loaded.
-    pub added: u64,
-    /// Objects ever unloaded.
-    pub removed: u64,
-}
-
 /// Calls `visitor` with each loaded object until it breaks. The dynamic linker holds its list still meanwhile, so
 /// `visitor` may read the objects, and must neither load nor unload nor panic.
 pub fn visit<F: FnMut(&Object) -> ControlFlow<()>>(mut visitor: F) {
@@ -33,12 +24,12 @@ pub fn holding(address: usize) -> Option<Object> {
     found
 }
 
-/// Counts of loading and unloading so far.
-pub fn generation() -> Generation {
-    let mut generation = Generation::default();
-    // SAFETY: `read_generation` gets the pointer to `generation` back, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(read_generation), (&raw mut generation).cast()) };
-    generation
+/// How many objects were ever unloaded.
+pub fn unloaded_count() -> u64 {
+    let mut count = 0u64;
+    // SAFETY: `read_count` gets the pointer to `count` back, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(read_count), (&raw mut count).cast()) };
+    count
 }
 
 unsafe extern "C" fn step<F: FnMut(&Object) -> ControlFlow<()>>(
@@ -51,17 +42,12 @@ unsafe extern "C" fn step<F: FnMut(&Object) -> ControlFlow<()>>(
     c_int::from(object.is_some_and(|object| visitor(&object).is_break()))
 }
 
-unsafe extern "C" fn read_generation(
+unsafe extern "C" fn read_count(
     info: *mut libc::dl_phdr_info,
     _size: usize,
     out: *mut c_void,
 ) -> c_int {
-    // SAFETY: the dynamic linker passes a valid description, and `generation` passes its own variable.
-    unsafe {
-        *out.cast::<Generation>() = Generation {
-            added: (*info).dlpi_adds,
-            removed: (*info).dlpi_subs,
-        };
-    }
+    // SAFETY: the dynamic linker passes a valid description, and `unloaded_count` passes its own variable.
+    unsafe { *out.cast::<u64>() = (*info).dlpi_subs };
     1
 }

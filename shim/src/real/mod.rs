@@ -4,8 +4,13 @@
 //! Never loads anything: a driver is found when the program has loaded one.
 
 pub mod driver;
+mod kept;
 pub mod linker;
 pub mod loaded;
 pub mod object;
+mod pages;
+pub mod patch;
+mod slots;
 pub mod symbols;
+pub mod unseen;
 pub mod whereabouts;

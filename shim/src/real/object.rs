@@ -5,10 +5,15 @@ use std::ops::ControlFlow;
 
 const DT_NULL: i64 = 0;
 const DT_NEEDED: i64 = 1;
+const DT_PLTRELSZ: i64 = 2;
 const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_INIT: i64 = 12;
 const DT_SONAME: i64 = 14;
+const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 const DT_VERNEED: i64 = 0x6fff_fffe;
@@ -34,6 +39,8 @@ pub struct Object {
     pub dynamic: usize,
     /// The linker's name for it: a path, or empty for the program itself.
     pub path: *const c_char,
+    /// Its program headers, and their number.
+    headers: (*const libc::Elf64_Phdr, usize),
 }
 
 /// The tables in an object's dynamic section that symbol look-ups need, as addresses; 0 where there is none.
@@ -51,6 +58,12 @@ pub struct Tables {
     pub versions: usize,
     /// Versions needed from other objects.
     pub needed_versions: usize,
+    /// Relocations with addends, and the bytes that they take.
+    pub relocations: (usize, usize),
+    /// Those of the procedure linkage table.
+    pub plt_relocations: (usize, usize),
+    /// The initialiser, of old the first code in a file.
+    pub initialiser: usize,
 }
 
 impl Object {
@@ -61,9 +74,12 @@ impl Object {
     pub unsafe fn new(info: &libc::dl_phdr_info) -> Option<Object> {
         let base = info.dlpi_addr as usize;
         let (mut low, mut high, mut dynamic) = (usize::MAX, 0, 0);
-        for index in 0..usize::from(info.dlpi_phnum) {
-            // SAFETY: the linker vouches for `dlpi_phnum` headers at `dlpi_phdr`.
-            let header = unsafe { &*info.dlpi_phdr.add(index) };
+        let headers = (info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        if headers.0.is_null() {
+            return None;
+        }
+        // SAFETY: the linker vouches for `dlpi_phnum` headers at `dlpi_phdr`.
+        for header in unsafe { std::slice::from_raw_parts(headers.0, headers.1) } {
             let start = base.wrapping_add(header.p_vaddr as usize);
             match header.p_type {
                 libc::PT_LOAD => {
@@ -80,7 +96,14 @@ impl Object {
             high,
             dynamic,
             path: info.dlpi_name,
+            headers,
         })
+    }
+
+    /// Its program headers.
+    pub fn headers(&self) -> &[libc::Elf64_Phdr] {
+        // SAFETY: the linker vouched for them, and the object is loaded.
+        unsafe { std::slice::from_raw_parts(self.headers.0, self.headers.1) }
     }
 
     /// Whether `address` lies in it.
@@ -172,6 +195,11 @@ impl Object {
                 DT_HASH => tables.sysv_hash = address,
                 DT_VERSYM => tables.versions = address,
                 DT_VERNEED => tables.needed_versions = address,
+                DT_RELA => tables.relocations.0 = address,
+                DT_RELASZ => tables.relocations.1 = value,
+                DT_JMPREL => tables.plt_relocations.0 = address,
+                DT_PLTRELSZ => tables.plt_relocations.1 = value,
+                DT_INIT => tables.initialiser = self.base.wrapping_add(value),
                 _ => {}
             }
         });

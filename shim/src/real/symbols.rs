@@ -2,15 +2,18 @@
 
 use super::object::{Object, Tables};
 use std::ffi::{c_char, CStr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `Elf64_Sym`.
 #[repr(C)]
-struct Symbol {
+#[derive(Debug)]
+pub struct Symbol {
     name: u32,
     info: u8,
     other: u8,
     section: u16,
-    value: usize,
+    /// Address, less the object's base. Atomic because a driver's is replaced while others read it.
+    pub value: AtomicUsize,
     size: u64,
 }
 
@@ -20,10 +23,26 @@ const STT_NOTYPE: u8 = 0;
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
+/// First of the section numbers that mean something else, such as an address that no base is added to.
+const SHN_LORESERVE: u16 = 0xff00;
+
+impl Symbol {
+    /// Whether it is a function's, at the object's base plus `value`.
+    pub fn is_plain_function(&self) -> bool {
+        matches!(self.info & 15, STT_NOTYPE | STT_FUNC)
+            && (1..SHN_LORESERVE).contains(&self.section)
+    }
+}
 
 impl Object {
     /// Address of the function or variable that it defines under this name, in the name's default version.
     pub fn defines(&self, name: &CStr) -> Option<usize> {
+        self.definition(name)
+            .map(|symbol| self.base.wrapping_add(symbol.value.load(Ordering::Acquire)))
+    }
+
+    /// The symbol by which it defines this name, in the name's default version.
+    pub fn definition(&self, name: &CStr) -> Option<&Symbol> {
         let tables = self.tables();
         if tables.strings == 0 || tables.symbols == 0 {
             return None;
@@ -37,6 +56,19 @@ impl Object {
             } else {
                 None
             }
+        }
+    }
+
+    /// Name of the symbol at that place of its table, as its relocations count them.
+    pub fn name_of(&self, index: usize) -> Option<&CStr> {
+        let tables = self.tables();
+        if tables.strings == 0 || tables.symbols == 0 || index == 0 {
+            return None;
+        }
+        // SAFETY: the tables of a loaded object, and an index that a relocation of it gives.
+        unsafe {
+            let symbol = &*(tables.symbols as *const Symbol).add(index);
+            Some(symbol_name(&tables, symbol))
         }
     }
 
@@ -82,7 +114,7 @@ impl Object {
 
     /// # Safety
     /// `tables` are this loaded object's, with a GNU hash table.
-    unsafe fn by_gnu_hash(&self, tables: &Tables, name: &CStr) -> Option<usize> {
+    unsafe fn by_gnu_hash(&self, tables: &Tables, name: &CStr) -> Option<&Symbol> {
         let hash = gnu_hash(name);
         // SAFETY: the layout of a GNU hash table: four words, the filter, the buckets, the chains. Offsets stay inside
         // it because bucket, chain and filter positions are reduced by its own sizes.
@@ -108,8 +140,8 @@ impl Object {
             loop {
                 let link = *chains.add((index - first) as usize);
                 if link | 1 == hash | 1 {
-                    if let Some(address) = self.usable(tables, index, name) {
-                        return Some(address);
+                    if let Some(symbol) = self.usable(tables, index, name) {
+                        return Some(symbol);
                     }
                 }
                 if link & 1 != 0 {
@@ -122,7 +154,7 @@ impl Object {
 
     /// # Safety
     /// `tables` are this loaded object's, with a System V hash table.
-    unsafe fn by_sysv_hash(&self, tables: &Tables, name: &CStr) -> Option<usize> {
+    unsafe fn by_sysv_hash(&self, tables: &Tables, name: &CStr) -> Option<&Symbol> {
         // SAFETY: the layout of a System V hash table: two words, the buckets, the chains, which end with index 0.
         unsafe {
             let header = tables.sysv_hash as *const u32;
@@ -134,8 +166,8 @@ impl Object {
             let chains = buckets.add(bucket_count as usize);
             let mut index = *buckets.add((sysv_hash(name) % bucket_count) as usize);
             while index != 0 {
-                if let Some(address) = self.usable(tables, index, name) {
-                    return Some(address);
+                if let Some(symbol) = self.usable(tables, index, name) {
+                    return Some(symbol);
                 }
                 index = *chains.add(index as usize);
             }
@@ -145,7 +177,7 @@ impl Object {
 
     /// # Safety
     /// `tables` are this loaded object's and `index` is one of its symbols.
-    unsafe fn usable(&self, tables: &Tables, index: u32, name: &CStr) -> Option<usize> {
+    unsafe fn usable(&self, tables: &Tables, index: u32, name: &CStr) -> Option<&Symbol> {
         // SAFETY: `index` is a symbol of this table, and the version table runs beside it.
         unsafe {
             let symbol = &*(tables.symbols as *const Symbol).add(index as usize);
@@ -155,9 +187,9 @@ impl Object {
                 symbol.info & 15,
                 STT_NOTYPE | STT_OBJECT | STT_FUNC | STT_GNU_IFUNC
             );
-            let found = symbol.section != 0 && symbol.value != 0 && default && kind;
-            (found && symbol_name(tables, symbol) == name)
-                .then(|| self.base.wrapping_add(symbol.value))
+            let has_value = symbol.value.load(Ordering::Relaxed) != 0;
+            let found = symbol.section != 0 && has_value && default && kind;
+            (found && symbol_name(tables, symbol) == name).then_some(symbol)
         }
     }
 }

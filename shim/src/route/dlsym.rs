@@ -13,6 +13,7 @@ use crate::table::{self, HOOKS};
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_void, CStr};
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// What the assembly does with `address`: jump there (0) or return it (1). Comes back in rax and rdx.
 #[repr(C)]
@@ -95,6 +96,9 @@ unsafe extern "C" fn decide_dlsym(
             next,
         })
     });
+    if answer.is_none() {
+        look_round(handle);
+    }
     decision(answer, next)
 }
 
@@ -150,6 +154,21 @@ unsafe fn table_name<'a>(name: *const c_char) -> Option<&'a CStr> {
     };
     // SAFETY: a C string by the caller's promise.
     is_candidate.then(|| unsafe { CStr::from_ptr(name) })
+}
+
+/// Meets a driver that an object has brought with it which was loaded with RTLD_DEEPBIND: before the object uses the
+/// driver, since whoever has loaded it asks for its functions first. Once for each handle in a row, until one is met.
+fn look_round(handle: *mut c_void) {
+    static LAST: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    let is_object = handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT;
+    if is_object && !driver::is_met() && LAST.swap(handle, Ordering::Relaxed) != handle {
+        // A panic here is a fault of ours, and the price is that the driver is met later.
+        let _ = catch_unwind(|| {
+            if !process::is_disabled() {
+                driver::discover();
+            }
+        });
+    }
 }
 
 /// The answer to give, or nothing: let the C library answer.

@@ -136,7 +136,7 @@ fn resolve(name: &'static CStr, address: usize) -> Option<usize> {
     let question = Question::from_here(name, version);
     if let Some(target) = scope::beyond_us(&question) {
         // The linker would have made the caller hold a runtime that it found there; we do.
-        if !caller.is_some_and(|caller| scope::in_own_scope(&caller, &question) == Some(target)) {
+        if caller.is_none_or(|caller| scope::in_own_scope(&caller, &question) != Some(target)) {
             keep(target);
         }
         return Some(target);

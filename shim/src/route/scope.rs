@@ -6,9 +6,10 @@
 
 use crate::real::linker::{self, DlsymFn, DlvsymFn, Libc};
 use crate::real::object::Object;
-use crate::real::{driver, loaded};
+use crate::real::{driver, loaded, patch};
 use std::ffi::{c_char, c_void, CStr};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// One call of dlsym or dlvsym.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ fn behind_us(place: usize, caller: &Object, question: &Question) -> Option<usize
     loaded::visit(|object| {
         if index > place && count < candidates.len() {
             if let Some(address) = object.defines(question.name) {
-                candidates[count] = address;
+                candidates[count] = patch::behind(address).unwrap_or(address);
                 count += 1;
             }
         }
@@ -213,7 +214,8 @@ fn places(caller: usize) -> (Option<(usize, Object)>, usize) {
     (found, ours)
 }
 
-/// Asks the dlsym or dlvsym at `function`, from here.
+/// Asks the dlsym or dlvsym at `function`, from here. Where the answer is ours because a driver's table names it, it is
+/// the driver's own.
 fn ask(function: usize, handle: *mut c_void, question: &Question) -> Option<usize> {
     if function == 0 {
         return None;
@@ -231,7 +233,29 @@ fn ask(function: usize, handle: *mut c_void, question: &Question) -> Option<usiz
             }
         }
     };
-    (!found.is_null()).then_some(found as usize)
+    let found = Some(found as usize).filter(|&found| found != 0)?;
+    match patch::behind(found) {
+        Some(own) if !reaches_us(handle) => Some(own),
+        _ => Some(found),
+    }
+}
+
+/// Whether a search from here with that handle comes past this library: the program's own handle leads to all of the
+/// global scope.
+fn reaches_us(handle: *mut c_void) -> bool {
+    static PROGRAM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
+        return handle == libc::RTLD_DEFAULT;
+    }
+    if PROGRAM.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the program is always loaded, so the handle stays good after the reference is given back.
+        unsafe {
+            let program = libc::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            PROGRAM.store(program, Ordering::Relaxed);
+            libc::dlclose(program);
+        }
+    }
+    handle == PROGRAM.load(Ordering::Relaxed)
 }
 
 fn is_ours(address: usize) -> bool {

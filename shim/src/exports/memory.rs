@@ -132,18 +132,28 @@ pub unsafe fn free(real: RealFree, address: CUdeviceptr) -> Status {
     }
 }
 
-/// `cuMemFreeAsync`: legal for memory of cuMemAlloc too. The pool's own fence covers the stream order.
+/// `cuMemFreeAsync`: legal for memory of cuMemAlloc too. The pool's own fence covers the stream order, and nothing is to
+/// be asked of the driver while another stream captures, since natively this call does not mind captures. A capturing
+/// stream itself would record a node that frees memory of no graph, which is refused.
 pub unsafe fn free_async(
     real: unsafe extern "C" fn(CUdeviceptr, CUstream) -> Status,
     address: CUdeviceptr,
     stream: CUstream,
 ) -> Status {
-    match contexts::with_owner(|context| release(context, address, false)) {
-        Some(code) => code,
-        None => {
-            // SAFETY: the caller's arguments, unchanged.
-            ledger::released(Space::Device, address, || unsafe { real(address, stream) })
+    order::note_stream(stream);
+    let released = contexts::with_owner(|context| {
+        if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
+            if capture::is_capturing(stream) {
+                return Some(INVALID_VALUE);
+            }
+            return freed(context, address, CAPTURING);
         }
+        release(context, address, false)
+    });
+    match released {
+        Some(code) => code,
+        // SAFETY: the caller's arguments, unchanged.
+        None => ledger::released(Space::Device, address, || unsafe { real(address, stream) }),
     }
 }
 
@@ -203,12 +213,14 @@ fn direct(
     ledger::counted(Kind::Device, size_bytes, call, address)
 }
 
+/// A free while a stream captures: no fence and no wait by the pool.
+const CAPTURING: FreeMode = FreeMode {
+    host_wait: false,
+    capturing: true,
+};
+
 /// Frees a block of `context`'s pool. `None`: the pool does not know the address.
 fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<Status> {
-    let mut mode = FreeMode {
-        host_wait,
-        capturing: false,
-    };
     if context.dead().is_some() || capture::active() {
         match context.pool.find(address) {
             Found::NotMine => return None,
@@ -218,16 +230,22 @@ fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<S
         if let Some(code) = context.dead() {
             return Some(code);
         }
-        match ask_the_driver() {
-            SUCCESS => {
-                mode = FreeMode {
-                    host_wait: false,
-                    capturing: true,
-                }
-            }
-            code => return Some(code),
-        }
+        return match ask_the_driver() {
+            SUCCESS => freed(context, address, CAPTURING),
+            code => Some(code),
+        };
     }
+    freed(
+        context,
+        address,
+        FreeMode {
+            host_wait,
+            capturing: false,
+        },
+    )
+}
+
+fn freed(context: &Context, address: CUdeviceptr, mode: FreeMode) -> Option<Status> {
     match context.pool.free(&context.backing, address, mode) {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),

@@ -17,7 +17,11 @@ macro_rules! functions {
             /// Finds all of them; `None` if one of the required is missing.
             fn load() -> Option<Driver> {
                 let mut driver = Driver { $( $field: functions!(@load $need $symbol, $($type),*), )* context_events: None };
-                driver.context_events = driver.ctx_record_event.zip(driver.ctx_wait_event).map(|(record, wait)| ContextEvents { record, wait });
+                driver.context_events = driver
+                    .ctx_record_event
+                    .zip(driver.ctx_wait_event)
+                    .filter(|_| driver.has(CONTEXT_EVENTS_SINCE))
+                    .map(|(record, wait)| ContextEvents { record, wait });
                 Some(driver)
             }
         }
@@ -68,6 +72,19 @@ functions! {
     optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
     /// Since CUDA 12.5.
     optional ctx_wait_event = c"cuCtxWaitEvent"(CUcontext, CUevent);
+}
+
+/// The version of CUDA in which context-wide events came. A library may export their names and serve a driver that is
+/// older (they answer NOT_SUPPORTED then), so the names alone say little.
+const CONTEXT_EVENTS_SINCE: c_int = 12050;
+
+impl Driver {
+    /// Whether the driver is of this version of CUDA or newer.
+    fn has(&self, version: c_int) -> bool {
+        let mut own = 0;
+        // SAFETY: the out-parameter is ours; the call needs neither cuInit nor a context.
+        unsafe { (self.driver_get_version)(&mut own) == SUCCESS && own >= version }
+    }
 }
 
 static DRIVER: OnceCell<Option<Driver>> = OnceCell::new();

@@ -7,10 +7,12 @@ import tempfile
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RELEASE = os.path.join(ROOT, "target", "release")
+# CUSHION_TEST_PROFILE=debug: another build than the one that is installed.
+PROFILE = os.environ.get("CUSHION_TEST_PROFILE", "release")
+RELEASE = os.path.join(ROOT, "target", PROFILE)
 LIBRARY = os.path.join(RELEASE, "libcushion.so")
 COMMAND = os.path.join(RELEASE, "cushion")
-SIMULATED = os.path.join(ROOT, "target", "release", "sim")
+SIMULATED = os.path.join(ROOT, "target", PROFILE, "sim")
 
 _checks = []
 

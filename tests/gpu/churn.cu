@@ -13,13 +13,13 @@
 
 static unsigned long long *total, *device_total;  // pinned, so that a free has to wait as natively
 
-__global__ void k_fill(unsigned *words, size_t count, unsigned seed)
+__global__ void churn_fill(unsigned *words, size_t count, unsigned seed)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += step) words[i] = seed + (unsigned)i;
 }
 
-__global__ void k_sum(const unsigned *words, size_t count, unsigned long long *total)
+__global__ void churn_sum(const unsigned *words, size_t count, unsigned long long *total)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
     unsigned long long mine = 0;
@@ -44,14 +44,14 @@ static void release(address block) { CHECK(cudaFree((void *)(size_t)block)); }
 
 static void fill(address block, size_t bytes, unsigned seed)
 {
-    k_fill<<<64, 256>>>((unsigned *)(size_t)block, bytes / 4, seed);
+    churn_fill<<<64, 256>>>((unsigned *)(size_t)block, bytes / 4, seed);
     CHECK(cudaGetLastError());
 }
 
 static unsigned long long sum(address block, size_t bytes)
 {
     CHECK(cudaMemset(device_total, 0, sizeof *total));
-    k_sum<<<64, 256>>>((const unsigned *)(size_t)block, bytes / 4, device_total);
+    churn_sum<<<64, 256>>>((const unsigned *)(size_t)block, bytes / 4, device_total);
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(total, device_total, sizeof *total, cudaMemcpyDeviceToHost));
     return *total;

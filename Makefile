@@ -21,19 +21,20 @@ test:           ## everything that needs no GPU; STEPS="a b" picks steps
 lint:           ## formatting, clippy, shellcheck
 	scripts/test lint
 
-bench: build    ## nanoseconds a pair of allocation and free, on the simulated driver
+bench: build    ## the pool alone, and under a program on the simulated driver
+	$(CARGO) bench --bench pool
 	tests/sim-driver/scripts/sim-lib.sh release >/dev/null
 	scripts/bench
 
-bench-gpu:      ## the same on a GPU
+bench-gpu:      ## nanoseconds of an allocation and its free on a GPU
 	scripts/bench --gpu
 
-soak: build     ## SECONDS=600 of random work by 8 threads, checked
+soak: build     ## ten minutes (or SECONDS=n) of random work by 8 threads, checked
 	tests/sim-driver/scripts/sim-lib.sh release >/dev/null
 	scripts/soak $(SECONDS)
 
 replay: build   ## the recorded traces against the pool and PyTorch's rules
-	target/release/cushion replay tests/data/traces/*.trace.gz
+	scripts/replay
 
 test-gpu:       ## everything that needs a GPU; PARTS="a b" picks parts
 	scripts/test-gpu $(PARTS:%=--part %)
@@ -45,4 +46,4 @@ install: build  ## bin/cushion and lib/libcushion.so under PREFIX
 clean:          ## what was built, .venv included
 	$(CARGO) clean
 	rm -rf .venv out
-	$(MAKE) -C tests/conformance clean
+	for folder in conformance gpu simcudart; do $(MAKE) -C tests/$$folder clean; done

@@ -3,7 +3,7 @@
 use crate::abi::Status;
 use crate::process;
 use crate::real::driver;
-use crate::table::{Id, Kind, HOOKS};
+use crate::table::{Kind, HOOKS};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -35,19 +35,19 @@ thread_local! {
 /// The driver's own function of a row, looked for among the loaded objects if it was never seen (the program is linked
 /// with -lcuda). `None`: no driver is loaded, or it has no such function.
 #[inline]
-pub fn real(id: Id) -> Option<*mut c_void> {
-    let known = HOOKS[id as usize].real();
+pub fn real(row: usize) -> Option<*mut c_void> {
+    let known = HOOKS[row].real();
     if known.is_null() {
-        discover(id)
+        discover(row)
     } else {
         Some(known)
     }
 }
 
 #[cold]
-fn discover(id: Id) -> Option<*mut c_void> {
+fn discover(row: usize) -> Option<*mut c_void> {
     driver::discover();
-    let found = HOOKS[id as usize].real();
+    let found = HOOKS[row].real();
     (!found.is_null()).then_some(found)
 }
 

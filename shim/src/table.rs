@@ -12,16 +12,24 @@
 //!   where the handler is `unsafe fn(real, argument, ...) -> Status` in `exports/`, and `real` is the driver's own
 //!   function of that very symbol. The exported function checks that the shim is awake in this process and thread and
 //!   that nothing unwinds; else the call goes straight to the driver.
+//!
+//!   After `---` come the rows that only watch over the order of streams, as `Order symbol "place of the stream"`; the
+//!   place `rsp`, which is above any legacy stream, makes every call count. They pass on all arguments untouched,
+//!   whatever their types, and their calls are not counted: a launch pays two nanoseconds for them.
 //! * [`RUNTIME`], functions of the shared CUDA runtime. A row is a name; the exported function goes on to the runtime
 //!   that its caller would have reached without us (`route/runtime.rs`).
 //! * [`LIBC`], functions of the C library. A row is a name; each is written by hand (`route/dlsym.rs`,
 //!   `process/exit.rs`). `dlopen` is not among them: who calls it decides where it searches.
 
 use crate::abi::*;
+use crate::device::order;
 use crate::entry;
 use crate::exports::*;
-use crate::route::{proc_address, runtime};
+use crate::route::{private, proc_address, runtime};
+use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void, CStr};
+use std::mem::offset_of;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// What a hook is for.
@@ -33,6 +41,8 @@ pub enum Kind {
     Count,
     /// Learns something that the pool needs (streams, captures, waits, errors); the driver does the work.
     Watch,
+    /// Submits work to a stream, which must be the legacy one for the order to stay given (`device/order.rs`).
+    Order,
     /// Hands out addresses of functions: works in every state of the process, and does not wake the shim.
     Route,
 }
@@ -55,6 +65,17 @@ pub struct Hook {
 }
 
 impl Hook {
+    const fn new(symbol: &'static CStr, kind: Kind, ours: unsafe extern "C" fn()) -> Self {
+        Hook {
+            symbol,
+            kind,
+            ours,
+            real: AtomicPtr::new(std::ptr::null_mut()),
+            resolved_count: AtomicU64::new(0),
+            call_count: AtomicU64::new(0),
+        }
+    }
+
     /// The driver's own function, if known.
     pub fn real(&self) -> *mut c_void {
         self.real.load(Ordering::Acquire)
@@ -88,28 +109,25 @@ macro_rules! c_name {
 }
 
 macro_rules! hooks {
-    ($( $kind:ident $symbol:ident ( $($argument:ident : $type:ty),* $(,)? ) = $handler:path; )*) => {
+    ($( $kind:ident $symbol:ident ( $($argument:ident : $type:ty),* $(,)? ) = $handler:path; )* ---
+     $( Order $ordered:ident $place:literal; )*) => {
         /// Index of each row of [`HOOKS`].
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Id { $( #[doc = stringify!($symbol)] $symbol),* }
+        pub enum Id { $( #[doc = stringify!($symbol)] $symbol,)* $( #[doc = stringify!($ordered)] $ordered),* }
 
         /// Name of each row, for the compiler's use.
-        const SYMBOLS: [&str; [$(stringify!($symbol)),*].len()] = [$(stringify!($symbol)),*];
+        const SYMBOLS: [&str; [$(stringify!($symbol),)* $(stringify!($ordered)),*].len()] = [$(stringify!($symbol),)* $(stringify!($ordered)),*];
 
         /// Every hooked driver symbol.
-        pub static HOOKS: [Hook; [$(stringify!($symbol)),*].len()] = [$(
-            Hook {
-                symbol: c_name!($symbol),
-                kind: Kind::$kind,
+        pub static HOOKS: [Hook; SYMBOLS.len()] = [
+            $(
                 // SAFETY: only the type is erased; whoever calls through it owes the row's signature.
-                ours: unsafe { std::mem::transmute::<unsafe extern "C" fn($($type),*) -> Status, unsafe extern "C" fn()>($symbol) },
-                real: AtomicPtr::new(std::ptr::null_mut()),
-                resolved_count: AtomicU64::new(0),
-                call_count: AtomicU64::new(0),
-            }
-        ),*];
+                Hook::new(c_name!($symbol), Kind::$kind, unsafe { std::mem::transmute::<unsafe extern "C" fn($($type),*) -> Status, unsafe extern "C" fn()>($symbol) }),
+            )*
+            $( Hook::new(c_name!($ordered), Kind::Order, $ordered), )*
+        ];
 
         $(
             /// Stands in for the driver function of this name.
@@ -128,11 +146,52 @@ macro_rules! hooks {
                     entry::answered(unsafe { real($($argument),*) })
                 }
                 HOOKS[Id::$symbol as usize].call_count.fetch_add(1, Ordering::Relaxed);
-                let Some(real) = entry::real(Id::$symbol) else { return NOT_FOUND };
+                if const { is_twin(stringify!($symbol)) && !matches!(Kind::$kind, Kind::Route) } {
+                    order::lose(order::OTHER_STREAM);
+                }
+                let Some(real) = entry::real(Id::$symbol as usize) else { return NOT_FOUND };
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
                 // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
                 entry::enter(Kind::$kind, || unsafe { $handler(noted, $($argument),*) }, || unsafe { real($($argument),*) })
+            }
+        )*
+
+        $(
+            /// Stands in for the driver function of this name: goes on to it by a jump, once it is certain that the order
+            /// is lost or stays given.
+            ///
+            /// # Safety
+            /// As the driver's function of this name, whose arguments it has.
+            #[no_mangle]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $ordered() {
+                naked_asm!(
+                    "endbr64",
+                    "cmp byte ptr [rip + {state}], {lost}",
+                    "jne 3f",
+                    "2:",
+                    "mov rax, qword ptr [rip + {hooks} + {real}]",
+                    "test rax, rax",
+                    "jz 4f",
+                    "jmp rax",
+                    "3:",
+                    // The legacy stream is 0 or 1.
+                    concat!("cmp ", $place, ", 1"),
+                    "jbe 2b",
+                    "mov eax, {row} + {other}",
+                    "jmp {ask}",
+                    "4:",
+                    "mov eax, {row}",
+                    "jmp {ask}",
+                    state = sym order::STATE,
+                    lost = const order::LOST,
+                    hooks = sym HOOKS,
+                    real = const Id::$ordered as usize * size_of::<Hook>() + offset_of!(Hook, real),
+                    row = const Id::$ordered as usize,
+                    other = const IS_OTHER_STREAM,
+                    ask = sym ask,
+                )
             }
         )*
     };
@@ -142,6 +201,7 @@ hooks! {
     Route cuGetProcAddress(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong) = proc_address::first;
     Route cuGetProcAddress_v2(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
     Route cuGetProcAddress_v2_ptsz(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
+    Route cuGetExportTable(table: *mut *const c_void, id: *const private::TableId) = private::export_table;
     Effect cuMemAlloc_v2(address: *mut CUdeviceptr, size_bytes: usize) = memory::alloc;
     Effect cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch_bytes: *mut usize, width_bytes: usize, height: usize, element_bytes: c_uint) = memory::alloc_pitch;
     Effect cuMemFree_v2(address: CUdeviceptr) = memory::free;
@@ -180,6 +240,7 @@ hooks! {
     Watch cuGreenCtxCreate(context: *mut c_void, resources: *mut c_void, device: CUdevice, flags: c_uint) = context::green_create;
     Watch cuStreamCreate(stream: *mut CUstream, flags: c_uint) = stream::create;
     Watch cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) = stream::create_with_priority;
+    Watch cuGreenCtxStreamCreate(stream: *mut CUstream, context: *mut c_void, flags: c_uint, priority: c_int) = stream::create_green;
     Watch cuStreamDestroy(stream: CUstream) = stream::destroy;
     Watch cuStreamDestroy_v2(stream: CUstream) = stream::destroy;
     Watch cuStreamBeginCapture(stream: CUstream) = stream::begin_capture::<false>;
@@ -299,10 +360,166 @@ hooks! {
     Watch cuGraphInstantiateWithParams_ptsz(executable: *mut c_void, graph: *mut c_void, parameters: *mut c_void) = plain::retry3;
     Watch cuGraphUpload(executable: *mut c_void, stream: CUstream) = plain::retry2;
     Watch cuGraphUpload_ptsz(executable: *mut c_void, stream: CUstream) = plain::retry2;
-    Watch cuGraphLaunch(executable: *mut c_void, stream: CUstream) = plain::retry2;
-    Watch cuGraphLaunch_ptsz(executable: *mut c_void, stream: CUstream) = plain::retry2;
+    Watch cuGraphLaunch(executable: *mut c_void, stream: CUstream) = stream::launch_graph;
+    Watch cuGraphLaunch_ptsz(executable: *mut c_void, stream: CUstream) = stream::launch_graph;
     Watch cuMemPoolCreate(pool: *mut c_void, properties: *const c_void) = plain::retry2;
     Watch cuCtxSetLimit(limit: c_int, value: usize) = plain::retry2;
+    ---
+    Order cuEGLStreamConsumerAcquireFrame "rsp";
+    Order cuEGLStreamConsumerReleaseFrame "rsp";
+    Order cuEGLStreamProducerPresentFrame "rsp";
+    Order cuEGLStreamProducerReturnFrame "rsp";
+    Order cuFabricCpyBatchAsync "rcx";
+    Order cuFabricCpyBatchAsync_ptsz "rsp";
+    Order cuGLMapBufferObjectAsync "rcx";
+    Order cuGLMapBufferObjectAsync_ptsz "rsp";
+    Order cuGLMapBufferObjectAsync_v2 "rcx";
+    Order cuGLMapBufferObject_ptds "rsp";
+    Order cuGLUnmapBufferObjectAsync "rsi";
+    Order cuGraphicsMapResources "rdx";
+    Order cuGraphicsMapResources_ptsz "rsp";
+    Order cuGraphicsUnmapResources "rdx";
+    Order cuGraphicsUnmapResources_ptsz "rsp";
+    Order cuLaunchCooperativeKernel "qword ptr [rsp + 24]";
+    Order cuLaunchCooperativeKernelMultiDevice "rsp";
+    Order cuLaunchCooperativeKernel_ptsz "rsp";
+    Order cuLaunchGridAsync "rcx";
+    Order cuLaunchHostFunc "rdi";
+    Order cuLaunchHostFunc_ptsz "rsp";
+    Order cuLaunchHostFunc_v2 "rdi";
+    Order cuLaunchHostFunc_v2_ptsz "rsp";
+    Order cuLaunchKernel "qword ptr [rsp + 24]";
+    Order cuLaunchKernelEx "rsp";
+    Order cuLaunchKernelEx_ptsz "rsp";
+    Order cuLaunchKernel_ptsz "rsp";
+    Order cuLogicalEndpointBindAddr "rsp";
+    Order cuMemBatchDecompressAsync "r8";
+    Order cuMemBatchDecompressAsync_ptsz "rsp";
+    Order cuMemDiscardAndPrefetchBatchAsync "qword ptr [rsp + 16]";
+    Order cuMemDiscardAndPrefetchBatchAsync_ptsz "rsp";
+    Order cuMemDiscardBatchAsync "r8";
+    Order cuMemDiscardBatchAsync_ptsz "rsp";
+    Order cuMemMapArrayAsync "rdx";
+    Order cuMemMapArrayAsync_ptsz "rsp";
+    Order cuMemPrefetchAsync "rcx";
+    Order cuMemPrefetchAsync_ptsz "rsp";
+    Order cuMemPrefetchAsync_v2 "r8";
+    Order cuMemPrefetchAsync_v2_ptsz "rsp";
+    Order cuMemPrefetchBatchAsync "qword ptr [rsp + 16]";
+    Order cuMemPrefetchBatchAsync_ptsz "rsp";
+    Order cuMemcpy2DAsync "rsi";
+    Order cuMemcpy3DAsync "rsi";
+    Order cuMemcpy3DBatchAsync "r8";
+    Order cuMemcpy3DBatchAsync_ptsz "rsp";
+    Order cuMemcpy3DBatchAsync_v2 "rcx";
+    Order cuMemcpy3DBatchAsync_v2_ptsz "rsp";
+    Order cuMemcpy3DWithAttributesAsync "rdx";
+    Order cuMemcpy3DWithAttributesAsync_ptsz "rsp";
+    Order cuMemcpyAtoA_v2_ptds "rsp";
+    Order cuMemcpyAtoHAsync "r8";
+    Order cuMemcpyAtoHAsync_v2 "r8";
+    Order cuMemcpyAtoHAsync_v2_ptsz "rsp";
+    Order cuMemcpyAtoH_v2_ptds "rsp";
+    Order cuMemcpyDtoDAsync "rcx";
+    Order cuMemcpyDtoHAsync "rcx";
+    Order cuMemcpyHtoAAsync "r8";
+    Order cuMemcpyHtoAAsync_v2 "r8";
+    Order cuMemcpyHtoAAsync_v2_ptsz "rsp";
+    Order cuMemcpyHtoA_v2_ptds "rsp";
+    Order cuMemcpyHtoDAsync "rcx";
+    Order cuMemcpyWithAttributesAsync "r8";
+    Order cuMemcpyWithAttributesAsync_ptsz "rsp";
+    Order cuSignalExternalSemaphoresAsync "rcx";
+    Order cuSignalExternalSemaphoresAsync_ptsz "rsp";
+    Order cuStreamAddCallback "rdi";
+    Order cuStreamAddCallback_ptsz "rsp";
+    Order cuStreamAttachMemAsync "rdi";
+    Order cuStreamAttachMemAsync_ptsz "rsp";
+    Order cuStreamBatchMemOp "rdi";
+    Order cuStreamBatchMemOp_ptsz "rsp";
+    Order cuStreamBatchMemOp_v2 "rdi";
+    Order cuStreamBatchMemOp_v2_ptsz "rsp";
+    Order cuStreamBeginCaptureToCig "rsp";
+    Order cuStreamBeginCaptureToCig_ptsz "rsp";
+    Order cuStreamBeginRecaptureToGraph "rsp";
+    Order cuStreamBeginRecaptureToGraph_ptsz "rsp";
+    Order cuStreamWaitValue32 "rdi";
+    Order cuStreamWaitValue32_ptsz "rsp";
+    Order cuStreamWaitValue32_v2 "rdi";
+    Order cuStreamWaitValue32_v2_ptsz "rsp";
+    Order cuStreamWaitValue64 "rdi";
+    Order cuStreamWaitValue64_ptsz "rsp";
+    Order cuStreamWaitValue64_v2 "rdi";
+    Order cuStreamWaitValue64_v2_ptsz "rsp";
+    Order cuStreamWriteValue32 "rdi";
+    Order cuStreamWriteValue32_ptsz "rsp";
+    Order cuStreamWriteValue32_v2 "rdi";
+    Order cuStreamWriteValue32_v2_ptsz "rsp";
+    Order cuStreamWriteValue64 "rdi";
+    Order cuStreamWriteValue64_ptsz "rsp";
+    Order cuStreamWriteValue64_v2 "rdi";
+    Order cuStreamWriteValue64_v2_ptsz "rsp";
+    Order cuWaitExternalSemaphoresAsync "rcx";
+    Order cuWaitExternalSemaphoresAsync_ptsz "rsp";
+}
+
+/// Whether this is the form of a function for per-thread default streams.
+const fn is_twin(symbol: &str) -> bool {
+    matches!(
+        symbol.as_bytes(),
+        [.., b'_', b'p', b't', b'd' | b's', b's' | b'z']
+    )
+}
+
+/// Added to the row by a call that names another stream than the legacy one.
+const IS_OTHER_STREAM: u32 = 1 << 31;
+
+/// Where an `Order` row jumps to, with its number in eax, when it names another stream or its function is not known yet.
+#[unsafe(naked)]
+unsafe extern "C" fn ask() {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "mov rsi, rdi",
+        "mov edi, eax",
+        "call {ordered}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2:",
+        "mov eax, {not_found}",
+        "ret",
+        ordered = sym ordered,
+        not_found = const NOT_FOUND,
+    )
+}
+
+/// The driver's function of an `Order` row, once the order is lost or stays given; null if there is none. `first` is the
+/// call's first argument.
+unsafe extern "C" fn ordered(row: u32, first: *const c_void) -> *mut c_void {
+    let at = (row & !IS_OTHER_STREAM) as usize;
+    let found = catch_unwind(|| {
+        if at == Id::cuLaunchKernelEx as usize && row != at as u32 {
+            // SAFETY: the configuration, by the caller's promise.
+            unsafe { order::note_launch(first.cast()) };
+        } else if row != at as u32 {
+            order::lose(order::OTHER_STREAM);
+        }
+        entry::real(at)
+    });
+    found.ok().flatten().unwrap_or_else(|| HOOKS[at].real())
 }
 
 /// Slots of the index by name: a power of two, several times the number of rows.

@@ -277,6 +277,6 @@ impl Backing for DriverBacking {
     }
 
     fn sole_stream(&self) -> bool {
-        contexts::is_alone(self) && order::is_given()
+        order::is_given()
     }
 }

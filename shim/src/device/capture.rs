@@ -6,6 +6,7 @@
 //! [`context_wide`], which excludes the begin of a capture; both sides are short, non-blocking driver calls, which is why
 //! a lock around them is safe. A wait on the host never happens inside the gate.
 
+use super::order;
 use crate::abi::*;
 use crate::driver;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,6 +65,8 @@ pub fn is_capturing(stream: CUstream) -> bool {
 
 /// Makes `call`, which begins a capture of `stream`, and remembers it if it succeeded.
 pub fn begin(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
+    // Before it begins, while the fence that this takes is allowed.
+    order::lose("a stream captured");
     let mut streams = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let code = call();
     if code == SUCCESS {

@@ -6,8 +6,9 @@
 
 use super::backing::DriverBacking;
 use super::scrub::Waiting;
-use super::{limits, settings};
+use super::{limits, order, settings};
 use crate::abi::*;
+use crate::route::names;
 use crate::{driver, emit};
 use cushion::pool::{Found, Pool, Usage};
 use cushion::report::Context as Record;
@@ -156,6 +157,9 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     // SAFETY: the out-parameter is ours.
     if unsafe { (driver.driver_get_version)(&mut version) } == SUCCESS {
         VERSION.store(version, Ordering::Relaxed);
+        if version > names::NEWEST {
+            order::lose("the driver is newer than this version of cushion");
+        }
     }
     emit::start();
     let budget = limits::budget(device);
@@ -212,7 +216,13 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
             backing,
             primary: AtomicBool::new(false),
         }));
-        KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
+        let count = registry.known.len();
+        KNOWN_COUNT.store(count, Ordering::Release);
+        drop(registry);
+        if count > 1 {
+            // Nothing was submitted there yet: the program does not have the handle before we return.
+            order::lose("a second context was made");
+        }
     }
 }
 
@@ -294,6 +304,7 @@ pub fn primary_is_active(device: CUdevice) -> bool {
 
 /// Memory of one device can be reached from another from now on.
 pub fn note_peers() {
+    order::lose("peers share memory");
     REGISTRY
         .write()
         .unwrap_or_else(PoisonError::into_inner)

@@ -2,31 +2,148 @@
 //!
 //! # Decision: when order is enough
 //! Work of a context in which only the legacy stream was ever used is ordered by itself, and a fence would record what
-//! holds anyway. A second stream can come from a create call or from a per-thread stream; the create calls are hooked.
-//! The per-thread stream needs no create call: it is used by the `_ptds` / `_ptsz` functions or by its handle (2). The
-//! functions that take a stream are not all hooked yet, so for now every context counts as having several streams and
-//! gets its fences: 0.3 us a reuse, never a wrong result.
+//! holds anyway. So the order is given at first, and is lost for the whole process by the first call that
+//! * makes a stream, a second context, a green context or peer access, or begins a capture;
+//! * names any stream but the legacy one (null or 1), or is the per-thread twin (`_ptds`, `_ptsz`) of a function;
+//! * launches a graph, whose branches run beside each other, or a kernel with an attribute by which it may start before
+//!   earlier work has ended (programmatic launches), or uses an interop interface;
+//! * looks up a function, or a private table of functions, that this version of cushion does not know, or might have
+//!   reached the driver unseen. A driver newer than the table of names counts as that.
+//!
+//! Every function that submits work to a stream is a row of the table for that (`scripts/check-order` has the list). What
+//! only asks about streams, orders them, or touches memory that is never pooled (arrays, managed memory, the driver's own
+//! pools) need not be.
+//!
+//! # Decision: how it is lost
+//! The pool hands memory out without a fence while [`is_given`]. The call that ends this first makes the answer false,
+//! then fences every pool, and only then goes on; other such calls wait for it. So whatever was handed out without a
+//! fence is behind one before any work can be submitted that the legacy stream's order does not cover. No capture can be
+//! running then, which would forbid the fence: the legacy stream cannot be captured.
 
+use super::contexts;
 use crate::abi::*;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::process;
+use cushion::pool::Backing;
+use once_cell::race::OnceBox;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
-static SEVERAL: AtomicBool = AtomicBool::new(false);
+/// The legacy stream's order is all there is.
+pub const GIVEN: u8 = 0;
+/// One thread is fencing what was handed out until now.
+const BEING_LOST: u8 = 1;
+/// Several streams may have work, from now on.
+pub const LOST: u8 = 2;
 
-/// A stream beside the legacy one exists, or may.
-pub fn note_second_stream() {
-    SEVERAL.store(true, Ordering::Relaxed);
-}
+/// For the table's assembly, too.
+pub static STATE: AtomicU8 = AtomicU8::new(GIVEN);
+static TURN: Mutex<()> = Mutex::new(());
+static REASON: OnceBox<&'static str> = OnceBox::new();
 
-/// Whether the order of the one stream is enough. Not yet: see above.
+/// Whether the order of the one stream is enough.
+#[inline]
 pub fn is_given() -> bool {
-    false
+    STATE.load(Ordering::Acquire) == GIVEN
 }
 
-/// A call of the program named this stream.
+/// What ended it, in the report's words.
+pub fn reason() -> Option<&'static str> {
+    REASON.get().copied()
+}
+
+/// The caller is about to do what the legacy stream's order does not cover. On return every pool is fenced.
+#[inline]
+pub fn lose(reason: &'static str) {
+    if STATE.load(Ordering::Acquire) != LOST {
+        end(reason);
+    }
+}
+
+#[cold]
+fn end(reason: &'static str) {
+    let _turn = match TURN.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        // In a forked child the owner may be gone; there is nothing to fence there.
+        Err(TryLockError::WouldBlock) if !process::was_woken_here() => None,
+        Err(TryLockError::WouldBlock) => Some(TURN.lock().unwrap_or_else(PoisonError::into_inner)),
+    };
+    if STATE.load(Ordering::Acquire) == LOST {
+        return;
+    }
+    // A pool that still read "given" did so before this store, so the work that its block may be in use by was submitted
+    // before the fence below.
+    STATE.store(BEING_LOST, Ordering::SeqCst);
+    let _ = REASON.set(Box::new(reason));
+    if process::was_woken_here() {
+        for context in contexts::all() {
+            // A context that can neither fence nor wait is dead, and its work has ended.
+            let _ = context
+                .backing
+                .fence()
+                .or_else(|_| context.backing.synchronize());
+        }
+    }
+    STATE.store(LOST, Ordering::Release);
+}
+
+/// A reason to [`lose`] it.
+pub const OTHER_STREAM: &str = "a stream other than the legacy one was used";
+
+/// A call of the program names this stream.
 #[inline]
 pub fn note_stream(stream: CUstream) {
-    if stream == PER_THREAD_STREAM && !SEVERAL.load(Ordering::Relaxed) {
-        note_second_stream();
+    if !is_legacy(stream) {
+        lose(OTHER_STREAM);
+    }
+}
+
+/// Whether it is the null stream or CU_STREAM_LEGACY.
+fn is_legacy(stream: CUstream) -> bool {
+    stream as usize <= 1
+}
+
+/// The head of `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    shape_and_shared_bytes: [u32; 7],
+    stream: CUstream,
+    attributes: *const LaunchAttribute,
+    attribute_count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+struct LaunchAttribute {
+    id: i32,
+    padding: i32,
+    value: [u64; 8],
+}
+
+/// Attributes that change nothing about when a kernel starts: access policy, cooperation, clusters, priority, carveout.
+const TIMELESS: [i32; 9] = [0, 1, 2, 3, 4, 5, 8, 11, 14];
+
+/// `cuLaunchKernelEx` is about to launch this.
+///
+/// # Safety
+/// `config` is null or what the driver asks of a caller.
+pub unsafe fn note_launch(config: *const LaunchConfig) {
+    // SAFETY: the caller's promise. The driver refuses null.
+    let Some(config) = (unsafe { config.as_ref() }) else {
+        return;
+    };
+    note_stream(config.stream);
+    let timeless = |at| {
+        // SAFETY: the caller owes as many attributes as it says.
+        let attribute = unsafe { &*config.attributes.add(at) };
+        TIMELESS.contains(&attribute.id)
+    };
+    let count = match config.attributes.is_null() {
+        true => 0,
+        false => config.attribute_count as usize,
+    };
+    if !(0..count).all(timeless) {
+        lose("a kernel was launched that may start before earlier work has ended");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a report is made of, gathered without a driver call: host data only, so that it also works at the very end.
 
-use crate::device::{contexts, limits, reclaim, settings};
+use crate::device::{contexts, limits, order, reclaim, settings};
 use crate::real::unseen;
 use crate::route::seen::{self, Seen};
 use crate::{ledger, process};
@@ -183,6 +183,9 @@ fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
         ));
     }
     notes.extend_from_slice(unseen::notes());
+    if let Some(reason) = order::reason() {
+        notes.push(format!("reuse of memory takes a fence: {reason}"));
+    }
     if let broken @ 1.. = process::broken_count() {
         notes.push(format!(
             "{broken} internal errors; these calls went to the driver"

@@ -70,6 +70,9 @@ pub unsafe fn create_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> Status {
+    if !parameters.is_null() {
+        order::lose("a context was made with parameters");
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { created(context, device, || real(context, parameters, flags, device)) }
 }
@@ -158,6 +161,7 @@ pub unsafe fn green_create(
     device: CUdevice,
     flags: c_uint,
 ) -> Status {
+    order::lose("a green context was made");
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(context, resources, device, flags) };
     if code == SUCCESS {

@@ -13,13 +13,15 @@ fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
     }
 }
 
+const CREATED: &str = "a stream was created";
+
 /// `cuStreamCreate`.
 pub unsafe fn create(
     real: unsafe extern "C" fn(*mut CUstream, c_uint) -> Status,
     stream: *mut CUstream,
     flags: c_uint,
 ) -> Status {
-    order::note_second_stream();
+    order::lose(CREATED);
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(stream, flags) })
 }
@@ -31,9 +33,33 @@ pub unsafe fn create_with_priority(
     flags: c_uint,
     priority: c_int,
 ) -> Status {
-    order::note_second_stream();
+    order::lose(CREATED);
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(stream, flags, priority) })
+}
+
+/// `cuGreenCtxStreamCreate`.
+pub unsafe fn create_green(
+    real: unsafe extern "C" fn(*mut CUstream, *mut c_void, c_uint, c_int) -> Status,
+    stream: *mut CUstream,
+    context: *mut c_void,
+    flags: c_uint,
+    priority: c_int,
+) -> Status {
+    order::lose(CREATED);
+    // SAFETY: the caller's arguments, unchanged.
+    reclaim::retried(|| unsafe { real(stream, context, flags, priority) })
+}
+
+/// `cuGraphLaunch`.
+pub unsafe fn launch_graph(
+    real: unsafe extern "C" fn(*mut c_void, CUstream) -> Status,
+    executable: *mut c_void,
+    stream: CUstream,
+) -> Status {
+    order::lose("a graph was launched");
+    // SAFETY: the caller's arguments, unchanged.
+    reclaim::retried(|| unsafe { real(executable, stream) })
 }
 
 /// `cuStreamDestroy`, `cuStreamDestroy_v2`.

@@ -82,9 +82,14 @@ fn give_up() {
     fork::disarm();
 }
 
+/// Whether the shim was woken in this very process, and not in one that it was forked from.
+pub fn was_woken_here() -> bool {
+    OWNER.load(Ordering::Acquire) == pid()
+}
+
 /// Whether this very process woke the shim, and it is still awake.
 fn is_owner() -> bool {
-    STATE.load(Ordering::Acquire) == ACTIVE && is_awake() && OWNER.load(Ordering::Acquire) == pid()
+    STATE.load(Ordering::Acquire) == ACTIVE && is_awake() && was_woken_here()
 }
 
 fn pid() -> i32 {

@@ -1,5 +1,6 @@
 //! What may have reached the driver past us, for the coverage notes of the report.
 
+use crate::device::order;
 use once_cell::race::OnceBox;
 use std::ffi::CStr;
 
@@ -8,6 +9,9 @@ static NOTES: OnceBox<Vec<String>> = OnceBox::new();
 /// Remembers what was found when the driver was met: whether its table names us now, and the files of the objects that
 /// had looked its functions up before.
 pub fn remember(is_patched: bool, files: &[String]) {
+    if !is_patched || !files.is_empty() {
+        order::lose("the driver may be reached unseen");
+    }
     let mut notes = Vec::new();
     if !is_patched {
         notes.push(

@@ -2,6 +2,7 @@
 
 pub mod dlsym;
 pub mod names;
+pub mod private;
 pub mod proc_address;
 pub mod runtime;
 pub mod scope;

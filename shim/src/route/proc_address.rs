@@ -3,9 +3,10 @@
 
 use super::seen;
 use crate::abi::{Status, SUCCESS};
+use crate::device::order;
 use crate::process;
 use crate::real::driver;
-use crate::route::names;
+use crate::route::names::{self, Entry};
 use crate::table::HOOKS;
 use std::ffi::{c_char, c_int, c_ulonglong, c_void, CStr};
 
@@ -75,7 +76,7 @@ unsafe fn substitute(
     name: *const c_char,
     address: *mut *mut c_void,
     flags: c_ulonglong,
-    again: impl FnMut(*const c_char, *mut *mut c_void, c_int, c_ulonglong) -> Status,
+    mut again: impl FnMut(*const c_char, *mut *mut c_void, c_int, c_ulonglong) -> Status,
 ) {
     if answer != SUCCESS || name.is_null() || address.is_null() {
         return;
@@ -85,8 +86,13 @@ unsafe fn substitute(
     if found.is_null() {
         return seen::missing(name);
     }
-    let row = row_of(found as usize, name, flags, again);
+    let row = row_of(found as usize, name, flags, &mut again);
     seen::found(name, row);
+    if row.is_none() && !is_known_form(found as usize, name, flags, &mut again) {
+        order::lose(
+            "a form of a function that this version of cushion does not know was looked up",
+        );
+    }
     if let Some(row) = row.filter(|_| !process::is_disabled()) {
         // SAFETY: the driver has just written there.
         unsafe { *address = HOOKS[row].hand_out() };
@@ -114,19 +120,35 @@ fn row_of(
     if !is_own {
         return None;
     }
-    let mut same = |row: &usize| {
-        let Some(entry) = names::entry(HOOKS[*row].symbol) else {
-            return false;
-        };
-        let mut found = std::ptr::null_mut();
-        entry.answers(name, flags)
-            && again(name.as_ptr(), &mut found, entry.since, flags) == SUCCESS
-            && found as usize == address
-    };
-    let row = names::rows_named(name)
-        .iter()
-        .copied()
-        .find(|row| same(row))?;
+    let row = names::rows_named(name).iter().copied().find(|&row| {
+        names::entry(HOOKS[row].symbol)
+            .is_some_and(|entry| is_answer(entry, address, name, flags, &mut again))
+    })?;
     driver::learn(address, row);
     Some(row)
+}
+
+/// Whether the function at `address` is one that these headers have, hooked or not, if any of that name is hooked.
+fn is_known_form(
+    address: usize,
+    name: &CStr,
+    flags: c_ulonglong,
+    mut again: impl FnMut(*const c_char, *mut *mut c_void, c_int, c_ulonglong) -> Status,
+) -> bool {
+    names::rows_named(name).is_empty()
+        || names::forms(name).any(|entry| is_answer(entry, address, name, flags, &mut again))
+}
+
+/// Whether the driver's answer for `name`, in the version that brought `entry`, is the function at `address`.
+fn is_answer(
+    entry: &Entry,
+    address: usize,
+    name: &CStr,
+    flags: c_ulonglong,
+    again: &mut impl FnMut(*const c_char, *mut *mut c_void, c_int, c_ulonglong) -> Status,
+) -> bool {
+    let mut found = std::ptr::null_mut();
+    entry.answers(name, flags)
+        && again(name.as_ptr(), &mut found, entry.since, flags) == SUCCESS
+        && found as usize == address
 }

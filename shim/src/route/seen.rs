@@ -2,6 +2,7 @@
 //! was left taken by a fork) a look-up goes unrecorded, which costs a line of a report and nothing else.
 
 use super::names;
+use crate::device::order;
 use crate::real::linker;
 use crate::table::{Kind, HOOKS};
 use dashmap::DashMap;
@@ -81,6 +82,9 @@ pub fn by_dlsym(name: &CStr, is_hooked: bool) {
 
 fn note(name: &CStr, is_in_driver: bool) {
     let Ok(name) = name.to_str() else { return };
+    if is_in_driver && !name.is_empty() && !names::is_known(name) {
+        order::lose("a function that this version of cushion does not know was looked up");
+    }
     let others = OTHERS.get_or_init(|| Box::new(DashMap::with_shard_amount(4)));
     if let Some(mut known) = others.try_get_mut(name).try_unwrap() {
         known.count += 1;

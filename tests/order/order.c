@@ -1,0 +1,189 @@
+/* usage: order WAY    Late work of the legacy stream, and the first use of another one.
+ *
+ * A kernel on the legacy stream writes late to a block, the block is freed, and a new block of that size is made: with one stream in
+ * the process the pool may hand out the same memory at once. Then work reaches another stream for the first time, in the given
+ * WAY, and writes to the new block. No late write may be seen there. The last line says whether the memory came back.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef void *H;
+typedef uint64_t P;
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(H *, int);
+int cuCtxCreate_v2(H *, unsigned, int);
+int cuCtxSetCurrent(H);
+int cuCtxSynchronize(void);
+int cuModuleLoadData(H *, const void *);
+int cuModuleGetFunction(H *, H, const char *);
+int cuMemAlloc_v2(P *, size_t);
+int cuMemFree_v2(P);
+int cuMemsetD8Async(P, unsigned char, size_t, H);
+int cuMemsetD8Async_ptsz(P, unsigned char, size_t, H);
+int cuMemcpyDtoH_v2(void *, P, size_t);
+int cuMemcpyDtoHAsync_v2(void *, P, size_t, H);
+int cuStreamCreate(H *, unsigned);
+int cuStreamCreateWithPriority(H *, unsigned, int);
+int cuStreamSynchronize(H);
+int cuLaunchKernel(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+int cuLaunchKernel_ptsz(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+typedef struct { unsigned shape[6], shared; H stream; void *attributes; unsigned count; } Config;
+typedef struct { int id, pad; uint64_t value[8]; } Attribute;
+int cuLaunchKernelEx(const Config *, H, void **, void **);
+
+#define OK(call) do { int code_ = (call); if (code_) { fprintf(stderr, "%s: %d\n", #call, code_); exit(2); } } while (0)
+enum { SIZE = 1 << 20, PER_THREAD = 2, NON_BLOCKING = 1 };
+static H context, spin_fill, fill;
+
+static void late_write(P block, uint64_t ns)
+{
+    uint64_t size = SIZE;
+    unsigned seed = 7;
+    void *arguments[] = { &block, &size, &seed, &ns };
+    OK(cuLaunchKernel(spin_fill, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL));
+}
+
+static unsigned char host[SIZE];
+static int is_filled(int byte)
+{
+    for (size_t i = 0; i < SIZE; i++)
+        if (host[i] != byte) return 0;
+    return 1;
+}
+
+static void write_on(H stream, P block)
+{
+    OK(cuMemsetD8Async(block, 0x55, SIZE, stream));
+}
+
+static void *from_thread(void *block)
+{
+    H stream;
+    OK(cuCtxSetCurrent(context));
+    OK(cuStreamCreate(&stream, NON_BLOCKING));
+    write_on(stream, (P)block);
+    return NULL;
+}
+
+static void use(const char *way, P block)
+{
+    H stream;
+    uint64_t size = SIZE;
+    unsigned seed = 1;
+    void *arguments[] = { &block, &size, &seed };
+    if (!strcmp(way, "created")) {
+        OK(cuStreamCreate(&stream, NON_BLOCKING));
+        write_on(stream, block);
+    } else if (!strcmp(way, "prioritised")) {
+        OK(cuStreamCreateWithPriority(&stream, NON_BLOCKING, 0));
+        write_on(stream, block);
+    } else if (!strcmp(way, "handle")) {
+        write_on((H)PER_THREAD, block);
+    } else if (!strcmp(way, "twin")) {
+        OK(cuMemsetD8Async_ptsz(block, 0x55, SIZE, NULL));
+    } else if (!strcmp(way, "launched-handle")) {
+        OK(cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, (H)PER_THREAD, arguments, NULL));
+        write_on(NULL, block);
+    } else if (!strcmp(way, "launched-twin")) {
+        OK(cuLaunchKernel_ptsz(fill, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL));
+        write_on(NULL, block);
+    } else if (!strcmp(way, "configured")) {
+        Config config = { { 1, 1, 1, 32, 1, 1 }, 0, (H)PER_THREAD, NULL, 0 };
+        OK(cuLaunchKernelEx(&config, fill, arguments, NULL));
+        write_on(NULL, block);
+    } else if (!strcmp(way, "programmatic")) {
+        Attribute attribute = { 6, 0, { 1 } };
+        Config config = { { 1, 1, 1, 32, 1, 1 }, 0, NULL, &attribute, 1 };
+        OK(cuLaunchKernelEx(&config, fill, arguments, NULL));
+        write_on(NULL, block);
+    } else if (!strcmp(way, "context")) {
+        OK(cuCtxCreate_v2(&stream, 0, 0));
+        OK(cuCtxSetCurrent(context));
+        write_on(NULL, block);
+    } else if (!strcmp(way, "thread")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, from_thread, (void *)block);
+        pthread_join(thread, NULL);
+    } else if (!strcmp(way, "never")) {
+        Attribute attribute = { 4, 0, { 1 } }; /* a cluster shape: says nothing about when it starts */
+        Config config = { { 1, 1, 1, 32, 1, 1 }, 0, (H)1, &attribute, 1 };
+        OK(cuLaunchKernelEx(&config, fill, arguments, NULL));
+        write_on((H)1, block);
+    } else {
+        exit(3);
+    }
+}
+
+/* The legacy stream's thread reuses memory all the time while the other one makes its first stream. */
+static volatile int stop;
+static void *reuse(void *unused)
+{
+    (void)unused;
+    OK(cuCtxSetCurrent(context));
+    for (int i = 0; !stop; i++) {
+        P block;
+        OK(cuMemAlloc_v2(&block, SIZE));
+        late_write(block, 300000);
+        OK(cuMemFree_v2(block));
+        usleep(100);
+        if (i % 4 == 3) OK(cuStreamSynchronize(NULL)); /* else the queue grows for ever */
+    }
+    return NULL;
+}
+
+static void race(unsigned us)
+{
+    pthread_t thread;
+    H stream;
+    P block[4];
+    pthread_create(&thread, NULL, reuse, NULL);
+    usleep(us);
+    for (int i = 0; i < 4; i++) OK(cuMemAlloc_v2(&block[i], SIZE));
+    OK(cuStreamCreate(&stream, NON_BLOCKING));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            write_on(stream, block[i]);
+            OK(cuStreamSynchronize(stream));
+            usleep(600);
+            OK(cuMemcpyDtoHAsync_v2(host, block[i], SIZE, stream));
+            OK(cuStreamSynchronize(stream));
+            if (!is_filled(0x55)) printf("late write seen\n");
+            OK(cuMemFree_v2(block[i]));
+            OK(cuMemAlloc_v2(&block[i], SIZE));
+        }
+    }
+    stop = 1;
+    pthread_join(thread, NULL);
+}
+
+int main(int count, char **argument)
+{
+    H module;
+    P block, again;
+    if (count < 2) return 3;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuModuleLoadData(&module, ""));
+    OK(cuModuleGetFunction(&spin_fill, module, "k_spin_fill"));
+    OK(cuModuleGetFunction(&fill, module, "k_fill"));
+    if (!strcmp(argument[1], "race")) {
+        race((unsigned)atoi(argument[2]));
+        printf("done\n");
+        return 0;
+    }
+    OK(cuMemAlloc_v2(&block, SIZE));
+    late_write(block, 50000000);
+    OK(cuMemFree_v2(block));
+    OK(cuMemAlloc_v2(&again, SIZE));
+    use(argument[1], again);
+    OK(cuCtxSynchronize());
+    OK(cuMemcpyDtoH_v2(host, again, SIZE));
+    if (!is_filled(0x55)) printf("late write seen\n");
+    printf("%s\n", block == again ? "same" : "other");
+    return 0;
+}

@@ -151,14 +151,15 @@ enum Where {
 }
 
 /// Whether a side's memory may be used, and of what sort it is.
-fn check(st: &State, c: &Copy3, side: &Side, device_side: bool) -> R<Where> {
+fn check(st: &State, c: &Copy3, side: &Side, device_side: bool, capturing: bool) -> R<Where> {
     match &side.place {
         Place::Memory(p) => {
             let (first, span) = c.span(side);
             let at = p.checked_add(first).ok_or(INVALID_VALUE)?;
             if st.ranges.find(at).is_some() {
                 let host = st.ranges.find(at).is_some_and(|r| r.on_host());
-                if !st.ranges.covers(at, span) && !host {
+                let promised = capturing && st.ranges.promised(at, span);
+                if !st.ranges.covers(at, span) && !host && !promised {
                     return Err(INVALID_VALUE);
                 }
                 return Ok(Where::Known);
@@ -203,9 +204,9 @@ pub fn copy(mut c: Copy3, device_to: bool, device_from: bool, stream: Option<Han
     if (c.height > 1 || c.depth > 1) && (c.to.pitch < c.width || c.from.pitch < c.width) {
         return Err(INVALID_VALUE);
     }
-    let to = check(&st, &c, &c.to, device_to)?;
-    let from = check(&st, &c, &c.from, device_from)?;
     let capturing = st.streams[&key].capture.is_some();
+    let to = check(&st, &c, &c.to, device_to, capturing)?;
+    let from = check(&st, &c, &c.from, device_from, capturing)?;
     if let (Where::Pageable, false, Place::Memory(p)) = (&from, capturing, &c.from.place) {
         let (first, span) = c.span(&c.from);
         let bytes = host_bytes(p + first, span)?;

@@ -100,6 +100,13 @@ impl Ranges {
         self.map.range(first..to).map(|(&b, _)| b).collect()
     }
 
+    /// Whether `[p, p + n)` lies in memory that a graph will have when it runs.
+    pub fn promised(&self, p: Ptr, n: u64) -> bool {
+        self.find(p).is_some_and(|r| {
+            r.kind == Kind::Graph && p.checked_add(n).is_some_and(|end| end <= r.end())
+        })
+    }
+
     /// Whether `[p, p + n)` lies in one allocation, or in mappings that touch.
     pub fn covers(&self, p: Ptr, n: u64) -> bool {
         let Some(end) = p.checked_add(n) else {

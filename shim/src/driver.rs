@@ -68,6 +68,8 @@ functions! {
     /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
     optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
+    /// Since CUDA 9.2.
+    optional stream_get_context = c"cuStreamGetCtx"(CUstream, *mut CUcontext);
     /// Since CUDA 12.5; see [`Driver::context_events`].
     optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
     /// Since CUDA 12.5.
@@ -79,6 +81,12 @@ functions! {
 const CONTEXT_EVENTS_SINCE: c_int = 12050;
 
 impl Driver {
+    /// Whether a context has ended, which the driver has to say twice.
+    pub fn has_ended(&self, context: CUcontext) -> bool {
+        let gone = |code| matches!(code, INVALID_CONTEXT | CONTEXT_IS_DESTROYED);
+        (0..2).all(|_| Current::enter(self, context).err().is_some_and(gone))
+    }
+
     /// Whether the driver is of this version of CUDA or newer.
     fn has(&self, version: c_int) -> bool {
         let mut own = 0;
@@ -101,9 +109,29 @@ pub fn get() -> Option<&'static Driver> {
 }
 
 /// Makes a context current for as long as it lives, if another is.
+///
+/// # Decision: what is undone is undone for certain
+/// The program must find its current context and its thread's capture mode as it left them. A call that undoes one of
+/// these is made again if the driver refuses it, and nothing is undone that was not done.
 pub struct Current<'a> {
     driver: &'a Driver,
-    pushed: bool,
+    /// What was pushed; null if nothing was.
+    pushed: CUcontext,
+}
+
+/// Times that a call is made before its failure is taken for an answer.
+const ATTEMPTS: u32 = 4;
+
+/// Makes `call` until it succeeds, a few times at most.
+pub fn insistently(mut call: impl FnMut() -> Status) -> Status {
+    let mut code = call();
+    for _ in 1..ATTEMPTS {
+        if code == SUCCESS {
+            break;
+        }
+        code = call();
+    }
+    code
 }
 
 impl<'a> Current<'a> {
@@ -112,11 +140,11 @@ impl<'a> Current<'a> {
         let mut now: CUcontext = std::ptr::null_mut();
         // SAFETY: the out-parameter is ours and lives through the call.
         let pushed = match unsafe { (driver.ctx_get_current)(&mut now) } {
-            SUCCESS if now == context => false,
+            SUCCESS if now == context => std::ptr::null_mut(),
             _ => {
                 // SAFETY: `context` is a live context of the registry; the driver checks it.
                 match unsafe { (driver.ctx_push)(context) } {
-                    SUCCESS => true,
+                    SUCCESS => context,
                     code => return Err(code),
                 }
             }
@@ -127,11 +155,26 @@ impl<'a> Current<'a> {
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
-        if self.pushed {
-            let mut popped: CUcontext = std::ptr::null_mut();
-            // SAFETY: pops what `enter` pushed on this very thread.
-            unsafe { (self.driver.ctx_pop)(&mut popped) };
+        if self.pushed.is_null() {
+            return;
         }
+        insistently(|| {
+            let (mut popped, mut now): (CUcontext, CUcontext) =
+                (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: pops what `enter` pushed on this very thread. The driver documents that a pop may answer the error
+            // of earlier work, so whether it is gone is asked for.
+            unsafe {
+                match (self.driver.ctx_pop)(&mut popped) {
+                    SUCCESS => SUCCESS,
+                    _ if (self.driver.ctx_get_current)(&mut now) == SUCCESS
+                        && now != self.pushed =>
+                    {
+                        SUCCESS
+                    }
+                    code => code,
+                }
+            }
+        });
     }
 }
 
@@ -139,6 +182,7 @@ impl Drop for Current<'_> {
 pub struct Shield<'a> {
     driver: &'a Driver,
     before: c_int,
+    raised: bool,
 }
 
 const CAPTURE_MODE_RELAXED: c_int = 2;
@@ -149,22 +193,26 @@ impl<'a> Shield<'a> {
         let mut shield = Shield {
             driver,
             before: CAPTURE_MODE_RELAXED,
+            raised: false,
         };
-        shield.swap();
+        shield.raised = shield.swap();
         shield
     }
 
-    fn swap(&mut self) {
-        if let Some(exchange) = self.driver.exchange_capture_mode {
+    fn swap(&mut self) -> bool {
+        match self.driver.exchange_capture_mode {
             // SAFETY: exchanges this thread's mode with the field, which lives through the call.
-            unsafe { exchange(&mut self.before) };
+            Some(exchange) => insistently(|| unsafe { exchange(&mut self.before) }) == SUCCESS,
+            None => false,
         }
     }
 }
 
 impl Drop for Shield<'_> {
     fn drop(&mut self) {
-        self.swap();
+        if self.raised {
+            self.swap();
+        }
     }
 }
 

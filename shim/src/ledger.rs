@@ -137,7 +137,8 @@ pub fn context_ended(removed: &contexts::Removed) {
     let pooled = pooled
         .iter()
         .map(|block| (block.requested_bytes, Tag(block.tag)));
-    LEDGER.lose_context(serial, device as u32, pooled);
+    let gone = LEDGER.lose_context(serial, device as u32, pooled);
+    gone.iter().for_each(uncharge);
 }
 
 fn uncharge(entry: &Allocation) {

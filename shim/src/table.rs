@@ -205,8 +205,8 @@ hooks! {
     Effect cuMemAlloc_v2(address: *mut CUdeviceptr, size_bytes: usize) = memory::alloc;
     Effect cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch_bytes: *mut usize, width_bytes: usize, height: usize, element_bytes: c_uint) = memory::alloc_pitch;
     Effect cuMemFree_v2(address: CUdeviceptr) = memory::free;
-    Effect cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::free_async;
-    Effect cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::free_async;
+    Effect cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::free_async::<false>;
+    Effect cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::free_async::<true>;
     Count cuMemAlloc(address: *mut c_uint, size_bytes: c_uint) = plain::pass2;
     Count cuMemAllocPitch(address: *mut c_uint, pitch_bytes: *mut c_uint, width_bytes: c_uint, height: c_uint, element_bytes: c_uint) = plain::pass5;
     Count cuMemFree(address: c_uint) = plain::pass1;
@@ -230,6 +230,7 @@ hooks! {
     Effect cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = context::create_v4;
     Effect cuCtxDestroy(context: CUcontext) = context::destroy;
     Effect cuCtxDestroy_v2(context: CUcontext) = context::destroy;
+    Watch cuCtxAttach(context: *mut CUcontext, flags: c_uint) = context::attach;
     Effect cuCtxDetach(context: CUcontext) = context::detach;
     Effect cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) = context::primary_retain;
     Effect cuDevicePrimaryCtxRelease(device: CUdevice) = context::primary_release;

@@ -105,13 +105,13 @@ impl Ledger {
     }
 
     /// A context was destroyed. What it still held is lost: all of `pooled` (size as requested, and tag), and the
-    /// entries of this ledger that die with their context, which are taken out.
+    /// entries of this ledger that die with their context, which are taken out and returned.
     pub fn lose_context(
         &self,
         context: u64,
         device: u32,
         pooled: impl IntoIterator<Item = (u64, Tag)>,
-    ) {
+    ) -> Vec<Allocation> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let mut add = |kind, device, bytes, tag: Tag| {
             let mut group = Group {
@@ -129,7 +129,8 @@ impl Ledger {
         for (bytes, tag) in pooled {
             add(Kind::Pooled, device, bytes, tag);
         }
-        for allocation in self.live.remove_context(context) {
+        let gone = self.live.remove_context(context);
+        for allocation in &gone {
             add(
                 allocation.kind,
                 allocation.device,
@@ -137,6 +138,7 @@ impl Ledger {
                 allocation.tag,
             );
         }
+        gone
     }
 
     /// Everything, by value.
@@ -177,7 +179,12 @@ mod tests {
         ledger.insert(0x1000, allocation(Kind::Managed, 1, 100));
         ledger.insert(0x2000, allocation(Kind::Managed, 2, 200));
         ledger.insert(0x3000, allocation(Kind::Vmm, 1, 300));
-        ledger.lose_context(1, 0, [(10, Tag::default()), (20, Tag::default())]);
+        let gone = ledger.lose_context(1, 0, [(10, Tag::default()), (20, Tag::default())]);
+        assert_eq!(
+            gone,
+            [allocation(Kind::Managed, 1, 100)],
+            "its memory is the device's again"
+        );
 
         let snapshot = ledger.snapshot();
         let lost = |kind| {

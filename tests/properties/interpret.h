@@ -198,7 +198,7 @@ static void on_streams(int number, const operation *o)
         if (!of->capturing || (s == 1 && (of->capturing != 1 + me || of->context != current[me]))) return;
         int code = cuStreamEndCapture(stream, &graph);
         SAY("%d: %d %d", s, code, graph != NULL);
-        if (code == 903 || code == 904 || code == 905) return;
+        if (code == 908) return; /* another thread began it */
         of->capturing = 0, captures--;
         int instantiated = -1, launched = -1;
         if (!code && graph) {

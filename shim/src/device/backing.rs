@@ -112,6 +112,23 @@ impl DriverBacking {
         events: &ContextEvents,
         mut each: impl FnMut(&[Reach], CUevent) -> Result<(), BackingError>,
     ) -> Result<(), BackingError> {
+        match self.record_once(driver, events, &mut each) {
+            // Perhaps a context ended unseen, and has no work left. Recording and waiting once more does no harm.
+            Err(BackingError::Failed(INVALID_CONTEXT | CONTEXT_IS_DESTROYED))
+                if contexts::forget_ended(self) =>
+            {
+                self.record_once(driver, events, &mut each)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn record_once(
+        &self,
+        driver: &'static Driver,
+        events: &ContextEvents,
+        mut each: impl FnMut(&[Reach], CUevent) -> Result<(), BackingError>,
+    ) -> Result<(), BackingError> {
         if contexts::is_alone(self) {
             return self.with_event(driver, |event| {
                 in_gate(|| {
@@ -120,35 +137,26 @@ impl DriverBacking {
                 })
             });
         }
-        let reach = contexts::reaching(self);
+        let reach = contexts::reaching(self).ok_or(BackingError::Unavailable)?;
         for other in &reach {
             // What is recorded here is later than for the contexts before it, which is harmless: each record is before
             // all waits that matter, those of the contexts that get the memory next.
-            let recorded = other.backing().with_event(driver, |event| {
+            other.backing().with_event(driver, |event| {
                 in_gate(|| {
                     other.backing().record(events, event)?;
                     each(&reach, event)
                 })
-            });
-            match recorded {
-                // A context that ended unseen has no work left.
-                Err(BackingError::Failed(INVALID_CONTEXT | CONTEXT_IS_DESTROYED))
-                    if other.backing().context != self.context =>
-                {
-                    contexts::ended_unseen(other.backing().context as CUcontext);
-                }
-                outcome => outcome?,
-            }
+            })?;
         }
         Ok(())
     }
 
-    /// Waits on the host for all work that can reach this context's memory.
-    fn wait_on_host(&self, driver: &'static Driver) -> Result<(), BackingError> {
+    /// Waits on the host for all work that can reach this context's memory; the patient also for a context to end.
+    fn wait_on_host(&self, driver: &'static Driver, patient: bool) -> Result<(), BackingError> {
         let started = Instant::now();
         let outcome = match &driver.context_events {
-            Some(events) => self.wait_for_events(driver, events),
-            None => self.wait_for_contexts(driver),
+            Some(events) => self.wait_for_events(driver, events, patient),
+            None => self.wait_for_contexts(driver, patient),
         };
         self.waited_ns
             .fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -161,29 +169,30 @@ impl DriverBacking {
         &self,
         driver: &'static Driver,
         events: &ContextEvents,
+        patient: bool,
     ) -> Result<(), BackingError> {
-        for other in contexts::reaching(self) {
-            let backing = other.backing();
+        contexts::each_reaching(self, patient, |backing| {
             backing.with_event(driver, |event| {
                 in_gate(|| backing.record(events, event))?;
                 let _shield = Shield::raise(driver);
                 // SAFETY: the event is ours and alive.
                 check(unsafe { (driver.event_synchronize)(event) })
-            })?;
-        }
-        Ok(())
+            })
+        })
     }
 
-    fn wait_for_contexts(&self, driver: &'static Driver) -> Result<(), BackingError> {
-        if capture::active() {
-            return Err(BackingError::Unavailable);
-        }
-        for other in contexts::reaching(self) {
-            let _current = other.backing().enter(driver)?;
+    /// Without context-wide events the wait itself must not meet a capture, so here it is inside the gate: a thread that
+    /// begins a capture waits for it.
+    fn wait_for_contexts(
+        &self,
+        driver: &'static Driver,
+        patient: bool,
+    ) -> Result<(), BackingError> {
+        contexts::each_reaching(self, patient, |backing| {
+            let _current = backing.enter(driver)?;
             // SAFETY: no arguments; the context is current.
-            check(unsafe { (driver.ctx_synchronize)() })?;
-        }
-        Ok(())
+            in_gate(|| check(unsafe { (driver.ctx_synchronize)() }))
+        })
     }
 
     /// Runs `with` on the scrub lane, made on first use.
@@ -219,7 +228,14 @@ impl Backing for DriverBacking {
 
     fn release(&self, segment: Range) -> Result<(), BackingError> {
         let driver = self.driver()?;
+        if !contexts::is_alone(self) {
+            // The driver's free was measured to wait for the streams of its own context. What else can reach the memory
+            // comes first, or the pool would take it for ended.
+            self.fence()?;
+        }
         let _current = self.enter(driver)?;
+        // The program's call may be one that a capture does not mind.
+        let _shield = capture::active().then(|| Shield::raise(driver));
         let started = Instant::now();
         // SAFETY: the segment came from `reserve`, and the pool has forgotten it (FORGET-FIRST).
         let outcome = check(unsafe { (driver.mem_free)(segment.address) });
@@ -231,7 +247,7 @@ impl Backing for DriverBacking {
     fn fence(&self) -> Result<(), BackingError> {
         let driver = self.driver()?;
         let Some(events) = &driver.context_events else {
-            return self.wait_on_host(driver);
+            return self.wait_on_host(driver, false);
         };
         self.record_all(driver, events, |reach, event| match reach {
             [] => self.wait(events, event),
@@ -242,13 +258,13 @@ impl Backing for DriverBacking {
     }
 
     fn synchronize(&self) -> Result<(), BackingError> {
-        self.wait_on_host(self.driver()?)
+        self.wait_on_host(self.driver()?, true)
     }
 
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
         let driver = self.driver()?;
         if driver.context_events.is_none() {
-            self.wait_on_host(driver)?;
+            self.wait_on_host(driver, false)?;
         }
         self.with_lane(driver, |lane| {
             if let Some(events) = &driver.context_events {
@@ -268,11 +284,14 @@ impl Backing for DriverBacking {
             // SAFETY: the event is ours and alive.
             return check(unsafe { (driver.event_synchronize)(event) });
         };
-        in_gate(|| match contexts::is_alone(self) {
-            true => self.wait(events, event),
-            false => contexts::reaching(self)
+        if contexts::is_alone(self) {
+            return in_gate(|| self.wait(events, event));
+        }
+        let reach = contexts::reaching(self).ok_or(BackingError::Unavailable)?;
+        in_gate(|| {
+            reach
                 .iter()
-                .try_for_each(|other| other.backing().wait(events, event)),
+                .try_for_each(|other| other.backing().wait(events, event))
         })
     }
 

@@ -16,11 +16,15 @@ use std::thread::ThreadId;
 static GATE: RwLock<Vec<Capturing>> = RwLock::new(Vec::new());
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// A stream that captures. Every thread's own stream has the same handle, so there the thread is part of the name.
-#[derive(PartialEq, Eq, Clone, Copy)]
-struct Capturing {
+/// A stream that captures. Every thread's own stream has the same handle in every context, so there the thread and the
+/// context are part of the name.
+#[derive(Clone, Copy)]
+pub struct Capturing {
     stream: usize,
+    /// Whose own stream it is.
     thread: Option<ThreadId>,
+    /// The stream's.
+    context: usize,
 }
 
 impl Capturing {
@@ -29,12 +33,31 @@ impl Capturing {
         Capturing {
             stream: stream as usize,
             thread,
+            context: context_of(stream),
         }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.stream == other.stream
+            && self.thread == other.thread
+            && (self.thread.is_none() || self.context == other.context)
     }
 
     /// Whether the driver can be asked about it from this thread, and says that it captures no more.
     fn is_over(&self) -> bool {
-        *self == Self::named(self.stream as CUstream) && !is_capturing(self.stream as CUstream)
+        let stream = self.stream as CUstream;
+        (self.thread.is_none() || self.is(&Self::named(stream))) && asked(stream) == Some(false)
+    }
+}
+
+/// The context of a stream: the current one, for want of another answer.
+fn context_of(stream: CUstream) -> usize {
+    let mut context: CUcontext = std::ptr::null_mut();
+    let get = driver::get().and_then(|driver| driver.stream_get_context);
+    // SAFETY: the stream is one that the program names in a call, so it is live; the out-parameter is ours.
+    match get.map(|get| unsafe { get(stream, &mut context) }) {
+        Some(SUCCESS) => context as usize,
+        _ => super::contexts::current_handle() as usize,
     }
 }
 
@@ -52,38 +75,71 @@ fn still_capturing() -> bool {
     !streams.is_empty()
 }
 
-/// Whether the driver says that `stream` captures at this moment (also when it cannot be asked).
+/// Whether `stream` captures at this moment; when the driver cannot tell, whether it was seen to begin.
 pub fn is_capturing(stream: CUstream) -> bool {
-    let Some(probe) = driver::get().and_then(|driver| driver.stream_is_capturing) else {
-        return true;
-    };
+    asked(stream).unwrap_or_else(|| {
+        let asked = Capturing::named(stream);
+        let streams = GATE.read().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().any(|capturing| capturing.is(&asked))
+    })
+}
+
+/// What the driver says of that; `None` if it does not.
+fn asked(stream: CUstream) -> Option<bool> {
+    let probe = driver::get()?.stream_is_capturing?;
     let mut status = 0;
-    // SAFETY: the stream has not been destroyed (the destroy hook forgets it here first); the out-parameter is ours.
+    // SAFETY: the stream has not been destroyed (the destroy hook forgets it here first, and so do those that end a
+    // context); the out-parameter is ours.
     let code = unsafe { probe(stream, &mut status) };
-    code == SUCCESS && status != 0
+    (code == SUCCESS).then_some(status != 0)
 }
 
 /// Makes `call`, which begins a capture of `stream`, and remembers it if it succeeded.
 pub fn begin(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
     // Before it begins, while the fence that this takes is allowed.
     order::lose("a stream captured");
+    let begun = Capturing::named(stream);
     let mut streams = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let code = call();
     if code == SUCCESS {
-        streams.push(Capturing::named(stream));
+        streams.push(begun);
         ACTIVE.store(streams.len(), Ordering::Release);
     }
     code
 }
 
-/// `stream` captures no more (ended, or about to be destroyed).
-pub fn end(stream: CUstream) {
+/// `stream` captures no more (ended, or about to be destroyed). Returns what was known of it.
+pub fn end(stream: CUstream) -> Vec<Capturing> {
     if ACTIVE.load(Ordering::Acquire) == 0 {
-        return;
+        return Vec::new();
     }
     let ended = Capturing::named(stream);
+    take_out(|capturing| capturing.is(&ended))
+}
+
+/// A context is about to end, and its streams with it: they are not asked about any more.
+pub fn end_all_of(context: CUcontext) -> Vec<Capturing> {
+    if ACTIVE.load(Ordering::Acquire) == 0 {
+        return Vec::new();
+    }
+    take_out(|capturing| capturing.context == context as usize)
+}
+
+fn take_out(is_meant: impl Fn(&Capturing) -> bool) -> Vec<Capturing> {
     let mut streams = GATE.write().unwrap_or_else(PoisonError::into_inner);
-    streams.retain(|other| *other != ended);
+    let (out, rest) = streams.drain(..).partition(is_meant);
+    *streams = rest;
+    ACTIVE.store(streams.len(), Ordering::Release);
+    out
+}
+
+/// They capture after all.
+pub fn put_back(capturing: Vec<Capturing>) {
+    if capturing.is_empty() {
+        return;
+    }
+    let mut streams = GATE.write().unwrap_or_else(PoisonError::into_inner);
+    streams.extend(capturing);
     ACTIVE.store(streams.len(), Ordering::Release);
 }
 

@@ -5,12 +5,13 @@
 //! reach the memory of others.
 
 use super::backing::DriverBacking;
+use super::capture::{self, Capturing};
 use super::scrub::Waiting;
 use super::{limits, order, settings};
 use crate::abi::*;
 use crate::route::names;
 use crate::{driver, emit};
-use cushion::pool::{Found, Pool, Usage};
+use cushion::pool::{BackingError, Found, Pool, Usage};
 use cushion::report::Context as Record;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -40,8 +41,27 @@ impl Context {
     }
 }
 
-/// A context whose work a fence must include.
+/// A context that is being used: whoever is about to end it waits until nobody has one of these.
+///
+/// # Decision: how a context leaves
+/// Threads of the program that use other contexts go on while one is destroyed, and their fences and trims must neither
+/// call the driver with a handle that is going away nor leave out work that has not ended. So a context that leaves is
+/// taken out of the registry first; then those that use it are waited for; and until the driver has ended it, no fence
+/// is made at all (the pool grows instead) and waits on the host wait for that end too.
 pub struct Reach(Arc<Known>);
+
+impl Reach {
+    fn of(known: &Arc<Known>) -> Self {
+        known.users.fetch_add(1, Ordering::AcqRel);
+        Reach(known.clone())
+    }
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 impl Reach {
     /// Its side of the fence.
@@ -55,6 +75,10 @@ struct Known {
     backing: DriverBacking,
     /// Whether it is its device's primary context.
     primary: AtomicBool,
+    /// How many [`Reach`] there are.
+    users: AtomicUsize,
+    /// Uses of the program's: one for making it, one for each cuCtxAttach.
+    attached: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -62,12 +86,15 @@ struct Registry {
     pools: Vec<Arc<Context>>,
     known: Vec<Arc<Known>>,
     peers: bool,
+    /// Contexts taken out whose end is not over.
+    leaving: usize,
 }
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
     pools: Vec::new(),
     known: Vec::new(),
     peers: false,
+    leaving: 0,
 });
 /// Changes whenever a context leaves, so that no thread goes on with a remembered one.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -76,7 +103,7 @@ thread_local! {
     static LAST: Cell<Option<(usize, u64, Arc<Context>)>> = const { Cell::new(None) };
 }
 
-/// Length of the registry's list of known contexts.
+/// Length of the registry's list of known contexts, with those that are leaving.
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// So many contexts are kept in the records.
@@ -215,9 +242,11 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
         registry.known.push(Arc::new(Known {
             backing,
             primary: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+            attached: AtomicUsize::new(1),
         }));
         let count = registry.known.len();
-        KNOWN_COUNT.store(count, Ordering::Release);
+        registry.count();
         drop(registry);
         if count > 1 {
             // Nothing was submitted there yet: the program does not have the handle before we return.
@@ -298,7 +327,9 @@ pub fn primary_is_active(device: CUdevice) -> bool {
     };
     let (mut flags, mut active) = (0, 1);
     // SAFETY: the out-parameters are ours.
-    let code = unsafe { (driver.primary_get_state)(device, &mut flags, &mut active) };
+    let code = driver::insistently(|| unsafe {
+        (driver.primary_get_state)(device, &mut flags, &mut active)
+    });
     code != SUCCESS || active != 0
 }
 
@@ -311,9 +342,28 @@ pub fn note_peers() {
         .peers = true;
 }
 
-/// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST). The caller
-/// puts it back with [`put_back`] if the driver then refused.
+impl Registry {
+    fn count(&self) {
+        KNOWN_COUNT.store(self.known.len() + self.leaving, Ordering::Release);
+    }
+}
+
+/// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST), and waits
+/// until no thread uses it. It is leaving for as long as what this returns lives; the caller puts it back with
+/// [`put_back`] if the driver then refused. Not to be called by a thread that has a [`Reach`].
 pub fn take_out(handle: CUcontext) -> Option<Removed> {
+    let removed = remove(handle)?;
+    while removed
+        .known
+        .as_ref()
+        .is_some_and(|known| known.users.load(Ordering::Acquire) > 0)
+    {
+        std::thread::yield_now();
+    }
+    Some(removed)
+}
+
+fn remove(handle: CUcontext) -> Option<Removed> {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     let known = registry
         .known
@@ -323,18 +373,28 @@ pub fn take_out(handle: CUcontext) -> Option<Removed> {
         .pools
         .iter()
         .position(|c| c.backing.context == handle as usize);
-    let removed = Removed {
-        known: known.map(|i| registry.known.remove(i)),
-        pool: pool.map(|i| registry.pools.remove(i)),
-    };
-    KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
+    if known.is_none() && pool.is_none() {
+        return None;
+    }
+    let (known, pool) = (
+        known.map(|i| registry.known.remove(i)),
+        pool.map(|i| registry.pools.remove(i)),
+    );
+    registry.leaving += 1;
+    registry.count();
     GENERATION.fetch_add(1, Ordering::AcqRel);
-    (removed.known.is_some() || removed.pool.is_some()).then_some(removed)
+    drop(registry);
+    Some(Removed {
+        known,
+        captures: capture::end_all_of(handle),
+        pool,
+    })
 }
 
 /// What [`take_out`] took.
 pub struct Removed {
     known: Option<Arc<Known>>,
+    captures: Vec<Capturing>,
     /// Its pool, if it ever allocated.
     pub pool: Option<Arc<Context>>,
 }
@@ -358,12 +418,49 @@ impl Removed {
     }
 }
 
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        registry.leaving -= 1;
+        registry.count();
+    }
+}
+
 /// The context lives on after all.
-pub fn put_back(removed: Removed) {
+pub fn put_back(mut removed: Removed) {
+    capture::put_back(std::mem::take(&mut removed.captures));
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    registry.known.extend(removed.known);
-    registry.pools.extend(removed.pool);
-    KNOWN_COUNT.store(registry.known.len(), Ordering::Release);
+    registry.known.extend(removed.known.take());
+    registry.pools.extend(removed.pool.take());
+}
+
+/// The program uses `handle` once more (cuCtxAttach).
+pub fn note_attached(handle: CUcontext) {
+    if let Some(known) = known(handle) {
+        known.attached.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// The program gives up one use of `handle`; whether others are left.
+pub fn detached(handle: CUcontext) -> bool {
+    let left = |known: Arc<Known>| {
+        known
+            .attached
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
+                (uses > 1).then(|| uses - 1)
+            })
+            .is_ok()
+    };
+    known(handle).is_some_and(left)
+}
+
+fn known(handle: CUcontext) -> Option<Arc<Known>> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry
+        .known
+        .iter()
+        .find(|k| k.backing.context == handle as usize)
+        .cloned()
 }
 
 /// Every pool of the process.
@@ -409,22 +506,24 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
     sum
 }
 
-/// Runs `with` on the pools until one owns what it looks for: the current context's first. `None` too when the driver
-/// itself is not to be talked to.
-pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Option<R> {
+/// Runs `with` on the pools until one owns what it looks for: the current context's first.
+///
+/// # Errors
+/// The driver's code when it is not to be talked to: not initialised, gone at exit, the child of a fork.
+pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
     let mut tried = 0;
     let with_current = |context: &Context| {
         tried = context.serial;
         with(context)
     };
-    let found = remembered(current().ok()?, with_current, find_pool);
+    let found = remembered(current()?, with_current, find_pool);
     if let Some(Some(result)) = found {
-        return Some(result);
+        return Ok(Some(result));
     }
-    all()
+    Ok(all()
         .iter()
         .filter(|context| context.serial != tried)
-        .find_map(|context| with(context))
+        .find_map(|context| with(context)))
 }
 
 /// Where `address` lies.
@@ -440,13 +539,18 @@ pub fn find_with_owner(address: CUdeviceptr) -> Option<(Arc<Context>, Found)> {
         })
 }
 
+/// Whether `address` lies in memory of a pool.
+pub fn is_pooled(address: CUdeviceptr) -> bool {
+    find_with_owner(address).is_some()
+}
+
 /// What `address` is to the pools: the current context's is asked first.
 pub fn find(address: CUdeviceptr) -> Found {
     let found = with_owner(|context| match context.pool.find(address) {
         Found::NotMine => None,
         found => Some(found),
     });
-    found.unwrap_or(Found::NotMine)
+    found.ok().flatten().unwrap_or(Found::NotMine)
 }
 
 /// Lowest address that any pool ever had, and one past the highest: what lies outside needs no look-up.
@@ -470,27 +574,77 @@ pub fn may_hold(address: CUdeviceptr) -> bool {
 pub fn is_alone(own: &DriverBacking) -> bool {
     match KNOWN_COUNT.load(Ordering::Acquire) {
         1 => true,
-        _ => reaching(own).len() <= 1,
+        _ => reaching(own).is_some_and(|reach| reach.len() <= 1),
     }
 }
 
-/// A context is gone, and nobody told.
+/// Forgets contexts that have ended and of which nobody told; whether there was one. `own` is the caller's, and stays.
 #[cold]
-pub fn ended_unseen(handle: CUcontext) {
-    if let Some(removed) = take_out(handle) {
-        crate::ledger::context_ended(&removed);
+pub fn forget_ended(own: &DriverBacking) -> bool {
+    let handles: Vec<usize> = {
+        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+        let handles = registry.known.iter().map(|known| known.backing.context);
+        handles.filter(|context| *context != own.context).collect()
+    };
+    let mut any = false;
+    for handle in handles {
+        let ended = || driver::get().is_some_and(|driver| driver.has_ended(handle as CUcontext));
+        if let Some(removed) = ended().then(|| remove(handle as CUcontext)).flatten() {
+            crate::ledger::context_ended(&removed);
+            any = true;
+        }
     }
+    any
 }
 
 /// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
-pub fn reaching(own: &DriverBacking) -> Vec<Reach> {
+/// `None` while one is leaving: its work cannot be fenced any more, and may not have ended.
+pub fn reaching(own: &DriverBacking) -> Option<Vec<Reach>> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    if registry.leaving > 0 {
+        return None;
+    }
+    let reach = registry
+        .known
+        .iter()
+        .filter(|known| registry.peers || known.backing.device == own.device)
+        .map(Reach::of);
+    Some(reach.collect())
+}
+
+/// The same one after the other, for those who wait for each. While one is leaving, the patient wait until it has left;
+/// the others, who may be what it waits for, cannot be served.
+pub fn each_reaching(
+    own: &DriverBacking,
+    patient: bool,
+    mut with: impl FnMut(&DriverBacking) -> Result<(), BackingError>,
+) -> Result<(), BackingError> {
+    let reach = loop {
+        match reaching(own) {
+            Some(reach) => break reach,
+            None if patient => std::thread::yield_now(),
+            None => return Err(BackingError::Unavailable),
+        }
+    };
+    let handles: Vec<usize> = reach.iter().map(|r| r.backing().context).collect();
+    drop(reach);
+    for handle in handles {
+        // One that has ended meanwhile has no work left.
+        if let Some(reach) = reach_of(handle as CUcontext) {
+            with(reach.backing())?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a context from ending, if it is not about to.
+pub fn reach_of(handle: CUcontext) -> Option<Reach> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     registry
         .known
         .iter()
-        .filter(|known| registry.peers || known.backing.device == own.device)
-        .map(|known| Reach(known.clone()))
-        .collect()
+        .find(|known| known.backing.context == handle as usize)
+        .map(Reach::of)
 }
 
 /// A driver call of the program answered `code`: if that is a sticky error, every context of the device it came from is

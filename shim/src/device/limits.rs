@@ -53,7 +53,8 @@ fn ask(device: CUdevice) -> (Device, Arc<Budget>) {
         let (mut total, mut name, mut uuid) = (0usize, [0u8; 256], [0u8; 16]);
         // SAFETY: the out-parameters are ours and as large as the driver is told.
         unsafe {
-            if (driver.device_total_mem)(&mut total, device) == SUCCESS {
+            // Without this there would be no limit.
+            if driver::insistently(|| (driver.device_total_mem)(&mut total, device)) == SUCCESS {
                 facts.total_bytes = total as u64;
                 facts.limit_bytes = settings::get()
                     .config

@@ -3,6 +3,7 @@
 use super::contexts;
 use crate::abi::*;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// Times that a call of the program failed for memory and was tried again after a trim.
 pub static RETRIES: AtomicU64 = AtomicU64::new(0);
@@ -18,16 +19,25 @@ pub fn retried(call: impl Fn() -> Status) -> Status {
         return code;
     }
     RETRIES.fetch_add(1, Ordering::Relaxed);
-    call()
+    let code = call();
+    contexts::observe(code);
+    code
 }
 
 /// Gives every wholly free segment of every pool back. Returns the bytes given back.
 pub fn trim_all() -> u64 {
-    contexts::all()
-        .iter()
-        .filter(|context| context.dead().is_none())
-        .map(|context| context.pool.trim(&context.backing, 0))
-        .sum()
+    contexts::all().iter().map(trim).sum()
+}
+
+fn trim(context: &Arc<contexts::Context>) -> u64 {
+    if context.dead().is_some() {
+        return 0;
+    }
+    // Nobody's to end while its memory goes back.
+    match contexts::reach_of(context.backing.context as CUcontext) {
+        Some(_alive) => context.pool.trim(&context.backing, 0),
+        None => 0,
+    }
 }
 
 /// The same for every pool but this one, whose device it shares.
@@ -37,7 +47,6 @@ pub fn trim_others(own: &contexts::Context) -> u64 {
         .filter(|context| {
             context.serial != own.serial && context.backing.device == own.backing.device
         })
-        .filter(|context| context.dead().is_none())
-        .map(|context| context.pool.trim(&context.backing, 0))
+        .map(trim)
         .sum()
 }

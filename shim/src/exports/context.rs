@@ -86,14 +86,36 @@ pub unsafe fn destroy(
     ended(context, || unsafe { real(context) })
 }
 
-/// `cuCtxDetach`: gives up one use of a context, the last of which destroys it. Attaching is long deprecated, so the
-/// context is taken to end; if it lives on, it starts a new pool, and its old blocks are unknown to the driver.
+/// `cuCtxAttach`: one more use of the current context.
+pub unsafe fn attach(
+    real: unsafe extern "C" fn(*mut CUcontext, c_uint) -> Status,
+    context: *mut CUcontext,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    let code = unsafe { real(context, flags) };
+    if code == SUCCESS && !context.is_null() {
+        // SAFETY: not null, and filled by the driver just now.
+        contexts::note_attached(unsafe { *context });
+    }
+    code
+}
+
+/// `cuCtxDetach`: gives up one use of a context, the last of which destroys it.
 pub unsafe fn detach(
     real: unsafe extern "C" fn(CUcontext) -> Status,
     context: CUcontext,
 ) -> Status {
     // SAFETY: the caller's argument, unchanged.
-    ended(context, || unsafe { real(context) })
+    let call = || unsafe { real(context) };
+    if contexts::detached(context) {
+        let code = call();
+        if code != SUCCESS {
+            contexts::note_attached(context);
+        }
+        return code;
+    }
+    ended(context, call)
 }
 
 /// `cuDevicePrimaryCtxRetain`.

@@ -38,7 +38,10 @@ pub unsafe fn get(
             None => return NOT_SUPPORTED,
         }
     }
-    context.pool.hold(block.base);
+    // Natively the memory of a block that was exported and freed is the driver's again, which knows who still has it
+    // open. So a whole segment goes back when it is freed, and a piece of one when its segment does; neither is handed
+    // out again by the pool.
+    context.pool.retire_on_free(block.base);
     settings::note_shared(SUCCESS)
 }
 

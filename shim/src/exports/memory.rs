@@ -8,6 +8,7 @@
 use crate::abi::*;
 use crate::device::contexts::{self, Context};
 use crate::device::{capture, order, reclaim, scrub, settings};
+use crate::exports::stream::named;
 use crate::ledger::{self, Kind, Space};
 use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
 use std::ffi::c_uint;
@@ -122,8 +123,10 @@ pub unsafe fn free(real: RealFree, address: CUdeviceptr) -> Status {
         return unsafe { real(address) };
     }
     match contexts::with_owner(|context| release(context, address, settings::get().host_wait())) {
-        Some(code) => code,
-        None => {
+        Ok(Some(code)) => code,
+        // The driver would refuse a block that it does not know for another reason than it refuses everything now.
+        Err(code) if contexts::is_pooled(address) => code,
+        _ => {
             // SAFETY: the caller's argument, unchanged: memory that the pool does not own is the driver's (hazard 4).
             let code = ledger::released(Space::Device, address, || unsafe { real(address) });
             contexts::observe(code);
@@ -135,15 +138,15 @@ pub unsafe fn free(real: RealFree, address: CUdeviceptr) -> Status {
 /// `cuMemFreeAsync`: legal for memory of cuMemAlloc too. The pool's own fence covers the stream order, and nothing is to
 /// be asked of the driver while another stream captures, since natively this call does not mind captures. A capturing
 /// stream itself would record a node that frees memory of no graph, which is refused.
-pub unsafe fn free_async(
+pub unsafe fn free_async<const PER_THREAD: bool>(
     real: unsafe extern "C" fn(CUdeviceptr, CUstream) -> Status,
     address: CUdeviceptr,
     stream: CUstream,
 ) -> Status {
-    order::note_stream(stream);
+    order::note_stream(named::<PER_THREAD>(stream));
     let released = contexts::with_owner(|context| {
         if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
-            if capture::is_capturing(stream) {
+            if capture::is_capturing(named::<PER_THREAD>(stream)) {
                 return Some(INVALID_VALUE);
             }
             return freed(context, address, CAPTURING);
@@ -151,9 +154,10 @@ pub unsafe fn free_async(
         release(context, address, false)
     });
     match released {
-        Some(code) => code,
+        Ok(Some(code)) => code,
+        Err(code) if contexts::is_pooled(address) => code,
         // SAFETY: the caller's arguments, unchanged.
-        None => ledger::released(Space::Device, address, || unsafe { real(address, stream) }),
+        _ => ledger::released(Space::Device, address, || unsafe { real(address, stream) }),
     }
 }
 
@@ -274,6 +278,8 @@ fn ask_the_driver() -> Status {
     match unsafe { (driver.mem_alloc)(&mut block, 1) } {
         // SAFETY: the block was allocated just now and nobody else knows it.
         SUCCESS => unsafe { (driver.mem_free)(block) },
+        // No capture minded; a free needs no memory.
+        OUT_OF_MEMORY => SUCCESS,
         code => code,
     }
 }

@@ -5,7 +5,7 @@ use crate::device::{capture, order, reclaim};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// The stream meant: in the per-thread twins of a function the null stream is the thread's own.
-fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
+pub fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
     if PER_THREAD && stream.is_null() {
         PER_THREAD_STREAM
     } else {
@@ -64,9 +64,13 @@ pub unsafe fn launch_graph(
 
 /// `cuStreamDestroy`, `cuStreamDestroy_v2`.
 pub unsafe fn destroy(real: unsafe extern "C" fn(CUstream) -> Status, stream: CUstream) -> Status {
-    capture::end(stream);
+    let ended = capture::end(stream);
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(stream) }
+    let code = unsafe { real(stream) };
+    if code != SUCCESS {
+        capture::put_back(ended);
+    }
+    code
 }
 
 /// `cuStreamBeginCapture`.

@@ -7,6 +7,11 @@
 //! (facts/h200.md, "Pointers and IPC": other leading bytes are CUDA_ERROR_INVALID_VALUE), never a wrong address.
 //! A handle is untrusted input: it is decoded strictly, and the driver judges what comes out.
 //!
+//! # Decision: a whole segment's handle stays the driver's, with a note
+//! A block that is all of its segment starts where the segment does, so the driver's own handle opens it in any process. But
+//! the segment may be longer than what was requested, and the importer's answers must be about that. The driver leaves
+//! the last bytes of its handle zero and ignores them (the same facts), so the requested size goes there.
+//!
 //! Layout, little endian: magic 4, version 1, offset in granules of 512 bytes 4, size 6, bit map of the non-zero bytes
 //! 8, those bytes in order, zeros.
 
@@ -51,9 +56,45 @@ pub fn encode(segment: &Bytes, block: Block) -> Option<Bytes> {
     Some(bytes)
 }
 
+/// Where the note begins: a mark, then the size in five bytes.
+const NOTE: usize = 64 - 6;
+const MARK: u8 = 0xb5;
+
+/// The handle for a block of `size_bytes` that starts where its segment does: the driver's, and a note for the shim.
+/// `None`: there is no room for it.
+pub fn encode_start(segment: &Bytes, size_bytes: u64) -> Option<Bytes> {
+    if size_bytes == 0 || size_bytes >> 40 != 0 || segment[NOTE..].iter().any(|&byte| byte != 0) {
+        return None;
+    }
+    let mut bytes = *segment;
+    bytes[NOTE] = MARK;
+    bytes[NOTE + 1..].copy_from_slice(&size_bytes.to_le_bytes()[..5]);
+    Some(bytes)
+}
+
+/// What [`encode_start`] made.
+fn decode_start(bytes: &Bytes) -> Option<(Bytes, Block)> {
+    let mut size = [0u8; 8];
+    size[..5].copy_from_slice(&bytes[NOTE + 1..]);
+    let size_bytes = u64::from_le_bytes(size);
+    if bytes[NOTE] != MARK || size_bytes == 0 {
+        return None;
+    }
+    let mut segment = *bytes;
+    segment[NOTE..].fill(0);
+    let block = Block {
+        offset_bytes: 0,
+        size_bytes,
+    };
+    Some((segment, block))
+}
+
 /// The segment's handle and the block that `bytes` name. `None`: it is not one of ours.
 pub fn decode(bytes: &Bytes) -> Option<(Bytes, Block)> {
-    if bytes[..4] != MAGIC || bytes[4] != VERSION {
+    if bytes[..4] != MAGIC {
+        return decode_start(bytes);
+    }
+    if bytes[4] != VERSION {
         return None;
     }
     let granules = u32::from_le_bytes(bytes[5..9].try_into().ok()?);
@@ -108,6 +149,25 @@ mod tests {
                 prop_assert_eq!(encode(&driver, block), Some(all));
             }
         }
+    }
+
+    #[test]
+    fn a_note_on_the_drivers_handle_comes_back() {
+        let driver = segment(&[7; 58]);
+        let noted = encode_start(&driver, 3 << 20).expect("six bytes are free");
+        assert_eq!(
+            noted[..58],
+            driver[..58],
+            "without the shim it is the driver's"
+        );
+        let block = Block {
+            offset_bytes: 0,
+            size_bytes: 3 << 20,
+        };
+        assert_eq!(decode(&noted), Some((driver, block)));
+        assert_eq!(decode(&driver), None);
+        assert_eq!(encode_start(&segment(&[7; 59]), 512), None);
+        assert_eq!(encode_start(&driver, 1 << 40), None);
     }
 
     #[test]

@@ -24,13 +24,22 @@ pub unsafe fn get(
     if code != SUCCESS || handle.is_null() {
         return code;
     }
-    if !block.whole_segment {
+    // SAFETY: not null, and filled by the driver just now.
+    let segment_handle = unsafe { *handle };
+    if block.whole_segment {
+        if block.requested_bytes != block.segment.size_bytes {
+            if let Some(bytes) =
+                ipc_handle::encode_start(&segment_handle.bytes, block.requested_bytes)
+            {
+                // SAFETY: not null; the caller owes the place.
+                unsafe { *handle = IpcHandle { bytes } };
+            }
+        }
+    } else {
         let block_in_segment = Block {
             offset_bytes: block.base - block.segment.address,
             size_bytes: block.requested_bytes,
         };
-        // SAFETY: not null, and filled by the driver just now.
-        let segment_handle = unsafe { *handle };
         match ipc_handle::encode(&segment_handle.bytes, block_in_segment) {
             // SAFETY: not null; the caller owes the place.
             Some(bytes) => unsafe { *handle = IpcHandle { bytes } },

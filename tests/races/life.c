@@ -1,0 +1,109 @@
+/* usage: life [CASE]    What must outlive a context, what must not, and what a capture may not notice. Each is the same natively; the limit
+ * (CUSHION_MEMORY_LIMIT=256M) is never reached by what is live. */
+#include "../sim-driver/tests/c/simtest.h"
+
+R cuCtxAttach(H *, unsigned);
+R cuCtxDetach(H);
+typedef struct { size_t width, height; int format; unsigned channels; } Shape;
+R cuArrayCreate_v2(H *, const Shape *);
+
+/* Memory of every kind dies with its context, and is the device's again. */
+static void contexts_in_turn(void)
+{
+    H context, array;
+    P p;
+    begin();
+    for (int i = 0; i < 20; i++) {
+        Shape shape = { 1024, 16384, 1, 1 };
+        OK(cuCtxCreate_v2(&context, 0, 0));
+        OK(cuMemAllocManaged(&p, 100 << 20, 1));
+        OK(cuArrayCreate_v2(&array, &shape));
+        OK(cuMemAlloc_v2(&p, 60 << 20));
+        OK(cuMemAlloc_v2(&p, 1000));
+        OK(cuCtxDestroy_v2(context));
+    }
+}
+
+/* A context that was attached lives until it is detached as often, and so does its memory. */
+static void attached(void)
+{
+    H context, again;
+    P p;
+    begin();
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuCtxAttach(&again, 0));
+    IS(again == context, 1);
+    OK(cuCtxDetach(context));
+    OK(cuMemsetD8_v2(p, 1, 5000));
+    IS(cuMemsetD8_v2(p, 1, 5001), 1);
+    OK(cuMemFree_v2(p));
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuCtxDetach(context));
+    IS(cuMemFree_v2(p), 1);
+}
+
+/* A call that a capture allows fails for memory: the cache goes back, and the capture does not notice. */
+static void short_of_memory_in_a_capture(void)
+{
+    H stream, graph;
+    P p;
+    uint64_t handle;
+    Prop all = { .type = 1, .location = 1 };
+    begin();
+    OK(cuStreamCreate(&stream, 1));
+    for (int mode = 0; mode < 3; mode++) {
+        OK(cuMemAlloc_v2(&p, 30 << 20));
+        OK(cuMemFree_v2(p));
+        OK(cuStreamBeginCapture_v2(stream, mode));
+        IS(cuMemCreate(&handle, 200ull << 30, &all, 0), 2);
+        OK(cuMemCreate(&handle, 240 << 20, &all, 0)); /* there is room only without the cache */
+        OK(cuMemRelease(handle));
+        OK(cuStreamEndCapture(stream, &graph));
+    }
+    IS(simcuda_live_bytes(0), 0);
+}
+
+/* A stream that captures goes with its context; then nothing captures. */
+static void a_capture_ends_with_its_context(void)
+{
+    H context, stream;
+    P p;
+    begin();
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuStreamBeginCapture_v2(stream, 0));
+    OK(cuCtxDestroy_v2(context));
+    OK(cuMemFree_v2(p));
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuMemFree_v2(p));
+}
+
+/* The thread's own stream of one context captures; the thread uses another. */
+static void a_capture_on_the_threads_own_stream(void)
+{
+    H other, graph, popped, first = begin(), own = (H)2;
+    P p;
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuCtxPopCurrent_v2(&popped));
+    OK(cuStreamBeginCapture_v2(own, 2));
+    OK(cuCtxSetCurrent(other));
+    P q;
+    OK(cuMemAlloc_v2(&q, 100));
+    OK(cuMemFree_v2(p));
+    OK(cuCtxSetCurrent(first));
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuMemFree_v2(p));
+    OK(cuStreamEndCapture(own, &graph));
+}
+
+static const Case cases[] = {
+    { "contexts in turn", contexts_in_turn },
+    { "attached", attached },
+    { "short of memory in a capture", short_of_memory_in_a_capture },
+    { "a capture ends with its context", a_capture_ends_with_its_context },
+    { "a capture on the thread's own stream", a_capture_on_the_threads_own_stream },
+};
+CASES(cases)

@@ -279,6 +279,9 @@ hooks! {
     Count cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, size_bytes: usize, pool: *mut c_void, stream: CUstream) = ordered::alloc_from_pool;
     Count cuMemCreate(handle: *mut c_ulonglong, size_bytes: usize, properties: *const AllocationProperties, flags: c_ulonglong) = vmm::create;
     Count cuMemRelease(handle: c_ulonglong) = vmm::release;
+    Count cuMemRetainAllocationHandle(handle: *mut c_ulonglong, address: *mut c_void) = vmm::retain;
+    Count cuMemMap(address: CUdeviceptr, size_bytes: usize, offset_bytes: usize, handle: c_ulonglong, flags: c_ulonglong) = vmm::map;
+    Count cuMemUnmap(address: CUdeviceptr, size_bytes: usize) = vmm::unmap;
     Watch cuMemExportToShareableHandle(shareable: *mut c_void, handle: c_ulonglong, kind: c_int, flags: c_ulonglong) = host::share4;
     Watch cuImportExternalMemory(external: *mut c_void, descriptor: *const c_void) = host::share2;
     Count cuGraphAddMemAllocNode(node: *mut c_void, graph: *mut c_void, dependencies: *const c_void, dependency_count: usize, parameters: *mut c_void) = plain::retry5;

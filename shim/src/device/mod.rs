@@ -8,6 +8,7 @@ pub mod imports;
 pub mod lane;
 pub mod limits;
 pub mod order;
+pub mod physical;
 pub mod reclaim;
 pub mod scrub;
 pub mod settings;

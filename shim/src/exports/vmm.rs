@@ -2,9 +2,9 @@
 //! NCCL and vLLM also make host handles, which are no device memory).
 
 use crate::abi::*;
-use crate::device::{reclaim, settings};
-use crate::ledger::{self, Kind, Space};
-use std::ffi::c_ulonglong;
+use crate::device::{physical, reclaim, settings};
+use crate::ledger::{self, Kind};
+use std::ffi::{c_ulonglong, c_void};
 
 /// `cuMemCreate`.
 pub unsafe fn create(
@@ -25,13 +25,8 @@ pub unsafe fn create(
     match unsafe { properties.as_ref() } {
         Some(p) if p.location.kind == LOCATION_DEVICE => {
             // SAFETY: read after success only.
-            ledger::counted_on(
-                Kind::Vmm,
-                p.location.id,
-                size_bytes as u64,
-                call,
-                || unsafe { *handle },
-            )
+            let key = || physical::created(unsafe { *handle });
+            ledger::counted_on(Kind::Vmm, p.location.id, size_bytes as u64, call, key)
         }
         // Host memory that the device can write: as good as pinned for what the program can see.
         Some(_) => settings::note_shared(call()),
@@ -45,5 +40,50 @@ pub unsafe fn release(
     handle: c_ulonglong,
 ) -> Status {
     // SAFETY: the caller's argument, unchanged.
-    ledger::released(Space::Vmm, handle, || unsafe { real(handle) })
+    physical::released(handle, || unsafe { real(handle) })
+}
+
+/// `cuMemRetainAllocationHandle`.
+pub unsafe fn retain(
+    real: unsafe extern "C" fn(*mut c_ulonglong, *mut c_void) -> Status,
+    handle: *mut c_ulonglong,
+    address: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    let code = unsafe { real(handle, address) };
+    if code == SUCCESS {
+        // SAFETY: filled by the driver just now.
+        physical::retained(unsafe { *handle }, address as CUdeviceptr);
+    }
+    code
+}
+
+/// `cuMemMap`.
+pub unsafe fn map(
+    real: unsafe extern "C" fn(CUdeviceptr, usize, usize, c_ulonglong, c_ulonglong) -> Status,
+    address: CUdeviceptr,
+    size_bytes: usize,
+    offset_bytes: usize,
+    handle: c_ulonglong,
+    flags: c_ulonglong,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    let code =
+        reclaim::retried(|| unsafe { real(address, size_bytes, offset_bytes, handle, flags) });
+    if code == SUCCESS {
+        physical::mapped(handle, address, size_bytes as u64);
+    }
+    code
+}
+
+/// `cuMemUnmap`.
+pub unsafe fn unmap(
+    real: unsafe extern "C" fn(CUdeviceptr, usize) -> Status,
+    address: CUdeviceptr,
+    size_bytes: usize,
+) -> Status {
+    // SAFETY: the caller's arguments, unchanged.
+    physical::unmapped(address, size_bytes as u64, || unsafe {
+        real(address, size_bytes)
+    })
 }

@@ -68,10 +68,11 @@ impl Pool {
     pub fn allocate<B: Backing>(&self, backing: &B, request: Request) -> Result<Grant, Refusal> {
         let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
         let mut state = self.lock();
-        if let Some(block) = state.search_cached(&plan, SCAN_LIMIT) {
-            if let Some(past) = state.past_if_ready(block, plan.size_bytes, backing) {
-                state.take(block, plan.size_bytes);
-                debug_assert!(state.epochs.is_fenced(past.epoch) || backing.sole_stream());
+        let is_ordered = backing.sole_stream();
+        if let Some(block) = state.search_cached(&plan, SCAN_LIMIT, is_ordered) {
+            if let Some(past) = state.past_if_ready(block, plan.size_bytes, is_ordered) {
+                let block = state.carve(block, plan.size_bytes);
+                debug_assert!(state.epochs.is_fenced(past.epoch) || is_ordered);
                 return Ok(state.hand_out(block, &request, Origin::Hit));
             }
         }
@@ -92,7 +93,7 @@ impl Pool {
             let found = if ladder.ready_only {
                 state.search_ready(plan, backing)
             } else {
-                state.search_cached(plan, usize::MAX)
+                state.search_cached(plan, usize::MAX, backing.sole_stream())
             };
             let found = found.or_else(|| ladder.last_resort(&state, plan, backing));
             if let Some(block) = found {
@@ -129,15 +130,15 @@ impl Pool {
 }
 
 impl State {
-    /// The best cached block, ready or not.
+    /// The best cached block, ready or not. `is_ordered`: the backing's order is a barrier for all.
     #[inline]
-    fn search_cached(&self, plan: &Plan, scan_limit: usize) -> Option<u32> {
+    fn search_cached(&self, plan: &Plan, scan_limit: usize, is_ordered: bool) -> Option<u32> {
         self.search(
             plan.kind,
             plan.size_bytes,
             plan.below_bytes,
             scan_limit,
-            |_, past| Some(u32::from(!self.is_behind_barrier(past))),
+            |_, past| Some(u32::from(!self.is_behind_barrier(past, is_ordered))),
         )
     }
 

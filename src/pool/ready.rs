@@ -185,8 +185,8 @@ fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Mad
 impl State {
     /// Whether later work is behind the last use of such a block.
     #[inline]
-    pub fn is_behind_barrier(&self, past: Past) -> bool {
-        self.epochs.is_fenced(past.epoch) && self.tickets.is_joined(past.ticket)
+    pub fn is_behind_barrier(&self, past: Past, is_ordered: bool) -> bool {
+        (is_ordered || self.epochs.is_fenced(past.epoch)) && self.tickets.is_joined(past.ticket)
     }
 
     /// Whether the first `size_bytes` of a free block could be handed out without a call of the backing.
@@ -199,17 +199,11 @@ impl State {
 
     /// The past of a free block that could be handed out without a call of the backing.
     #[inline]
-    pub fn past_if_ready(
-        &self,
-        block: u32,
-        size_bytes: u64,
-        backing: &impl Backing,
-    ) -> Option<Past> {
+    pub fn past_if_ready(&self, block: u32, size_bytes: u64, sole_stream: bool) -> Option<Past> {
         let entry = &self.blocks[block];
         let super::arena::Use::Free { past, .. } = entry.in_use else {
             return None;
         };
-        let sole_stream = !self.epochs.is_fenced(past.epoch) && backing.sole_stream();
         self.is_ready(entry, past, size_bytes, sole_stream)
             .then_some(past)
     }

@@ -9,7 +9,8 @@ use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::epochs::Epochs;
-use super::segments::Segments;
+use super::segments::{Segment, Segments};
+use super::size::bin_of;
 use super::tickets::Tickets;
 use super::{Block, Grant, Origin, PoolStats, Request, SegmentKind};
 
@@ -142,6 +143,130 @@ impl State {
         past
     }
 
+    /// The same by the shortest way: the rest keeps its entry, and what is taken gets a new one. Returns the block taken.
+    #[inline]
+    pub fn carve(&mut self, block: u32, size_bytes: u64) -> u32 {
+        let Entry {
+            address,
+            size_bytes: whole_bytes,
+            in_use,
+            segment,
+            previous,
+            ..
+        } = self.blocks[block];
+        let Segment {
+            kind, granule_bits, ..
+        } = self.segments[segment];
+        let front_bytes = size_bytes.next_multiple_of(1 << granule_bits);
+        let (Use::Free { past, .. }, SegmentKind::Small | SegmentKind::Large) = (in_use, kind)
+        else {
+            self.take(block, size_bytes);
+            return block;
+        };
+        if whole_bytes <= front_bytes {
+            self.take(block, size_bytes);
+            return block;
+        }
+        let front = self.blocks.add(Entry {
+            address,
+            size_bytes: front_bytes,
+            in_use: Use::Hand { past },
+            segment,
+            previous,
+            next: block,
+            flags: 0,
+        });
+        self.resize_free(block, kind, past, whole_bytes - front_bytes);
+        let rest = &mut self.blocks[block];
+        rest.address = address + front_bytes;
+        rest.previous = front;
+        self.follow(segment, previous, front);
+        self.segments
+            .block_added(segment, address + front_bytes, &self.blocks);
+        self.segments.add_busy(segment);
+        self.epochs.subtract(past.epoch, front_bytes);
+        front
+    }
+
+    /// `block` is the one above `previous` now, or the first of its segment.
+    #[inline]
+    fn follow(&mut self, segment: u32, previous: u32, block: u32) {
+        if previous == NONE {
+            self.segments[segment].first = block;
+        } else {
+            self.blocks[previous].next = block;
+        }
+    }
+
+    /// Gives a free block another size, in the bin of that size. Most changes leave it in its bin.
+    #[inline]
+    fn resize_free(&mut self, block: u32, kind: SegmentKind, past: Past, size_bytes: u64) {
+        let old_bytes = self.blocks[block].size_bytes;
+        match bins_of(kind) {
+            Some(bins) if bin_of(old_bytes) != bin_of(size_bytes) => {
+                self.bins[bins].remove(&mut self.blocks, block);
+                self.blocks[block].size_bytes = size_bytes;
+                self.bins[bins].insert(&mut self.blocks, block, past);
+            }
+            _ => {
+                let entry = &mut self.blocks[block];
+                entry.size_bytes = size_bytes;
+                if let Use::Free { past: old, .. } = &mut entry.in_use {
+                    *old = past;
+                }
+            }
+        }
+    }
+
+    /// Joins a block that is in the caller's hands with its one free neighbour by the shortest way: the neighbour grows in
+    /// place. Returns the neighbour; the block is no more.
+    #[inline]
+    fn grow_neighbour(&mut self, block: u32, past: Past) -> Option<u32> {
+        let Entry {
+            address,
+            size_bytes,
+            previous,
+            next,
+            segment,
+            ..
+        } = self.blocks[block];
+        let free = |at: u32| match self.blocks.get(at)?.in_use {
+            Use::Free { past, .. } => Some(past),
+            _ => None,
+        };
+        let (neighbour, old) = match (free(previous), free(next)) {
+            (None, Some(past)) => (next, past),
+            (Some(past), None) => (previous, past),
+            _ => return None,
+        };
+        let neighbour_bytes = self.blocks[neighbour].size_bytes;
+        let grown_bytes = neighbour_bytes + size_bytes;
+        let joined = past.joined_with(old);
+        let kind = self.segments[segment].kind;
+        self.resize_free(neighbour, kind, joined, grown_bytes);
+        let entry = &mut self.blocks[neighbour];
+        if neighbour == next {
+            let above = std::mem::replace(&mut entry.address, address);
+            entry.previous = previous;
+            self.follow(segment, previous, neighbour);
+            self.segments.block_removed(segment, above);
+        } else {
+            entry.next = next;
+            if next != NONE {
+                self.blocks[next].previous = neighbour;
+            }
+            self.segments.block_removed(segment, address);
+        }
+        self.blocks.remove(block);
+        if joined.epoch == old.epoch {
+            self.epochs.add(joined.epoch, size_bytes);
+        } else {
+            self.epochs.subtract(old.epoch, neighbour_bytes);
+            self.epochs.add(joined.epoch, grown_bytes);
+        }
+        Some(neighbour)
+    }
+
     /// Cuts a block in the caller's hands down to `size_bytes`, rounded up to the segment's granule. Blocks of
     /// oversize and isolated segments are never cut.
     pub fn split(&mut self, block: u32, size_bytes: u64, past: Past) {
@@ -188,16 +313,20 @@ impl State {
             segment,
             ..
         } = self.blocks[block];
-        if next != NONE && matches!(self.blocks[next].in_use, Use::Free { .. }) {
-            past = past.joined_with(self.unlist(next));
-            self.absorb_next(block);
+        if let Some(neighbour) = self.grow_neighbour(block, past) {
+            block = neighbour;
+        } else {
+            if next != NONE && matches!(self.blocks[next].in_use, Use::Free { .. }) {
+                past = past.joined_with(self.unlist(next));
+                self.absorb_next(block);
+            }
+            if previous != NONE && matches!(self.blocks[previous].in_use, Use::Free { .. }) {
+                past = past.joined_with(self.unlist(previous));
+                self.absorb_next(previous);
+                block = previous;
+            }
+            self.list(block, past);
         }
-        if previous != NONE && matches!(self.blocks[previous].in_use, Use::Free { .. }) {
-            past = past.joined_with(self.unlist(previous));
-            self.absorb_next(previous);
-            block = previous;
-        }
-        self.list(block, past);
         if self.segments[segment].dirt.is_some() {
             if self.dirty_hints.len() == DIRTY_HINTS {
                 self.dirty_hints.pop_front();

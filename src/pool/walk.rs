@@ -124,7 +124,9 @@ impl State {
                 tag,
                 ..
             } => (BlockState::Allocated, requested_bytes, tag),
-            Use::Free { past, .. } if self.is_behind_barrier(past) => (BlockState::Free, 0, 0),
+            Use::Free { past, .. } if self.is_behind_barrier(past, false) => {
+                (BlockState::Free, 0, 0)
+            }
             // A block in a thread's hands is about to be live, or to be free.
             Use::Free { .. } | Use::Hand { .. } => (BlockState::FreeUnfenced, 0, 0),
             Use::Held { .. } | Use::Vacant { .. } => (BlockState::Held, 0, 0),

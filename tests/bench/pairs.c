@@ -1,4 +1,4 @@
-/* usage: pairs    Times of cuMemAlloc + cuMemFree in nanoseconds a pair, one line for each pattern: `NAME NANOSECONDS`.
+/* usage: pairs                  Times of cuMemAlloc + cuMemFree in nanoseconds a pair, one line for each pattern: `NAME NANOSECONDS`.
  *
  *   same 512, 1 MiB, 64 MiB    the same size again and again
  *   mixed                      sizes from 256 B to 16 MiB, each freed at once
@@ -6,12 +6,16 @@
  *   threads                    8 threads, each as `mixed`: wall time over all pairs
  *
  * Each figure is the median of 9 runs after a warm one; a run lasts at least 20 ms.
+ *
+ * usage: pairs NAME COUNT [streams]    Makes so many pairs of a pattern and measures nothing, for a profiler: same_512B, same_1MiB,
+ * same_64MiB, window_1000, window_100000 (blocks up to 8 KiB). With `streams` the program has a second stream.
  */
 #include "../gpu/driver.h"
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
-enum { RUNS = 9, THREADS = 8, LIVE = 1000 };
+enum { RUNS = 9, THREADS = 8, LIVE = 1000, MANY = 100000 };
 typedef unsigned long long address;
 
 static double now(void)
@@ -114,11 +118,41 @@ static void measure(const char *name, void (*work)(long, void *), void *argument
     fflush(stdout);
 }
 
-int main(void)
+static address many[MANY];
+
+/* Whoever takes the cost of one count from that of another is rid of the filling. */
+static void small_window(long pairs, unsigned live)
+{
+    unsigned state = 12345;
+    for (unsigned i = 0; i < live; i++) DRIVER(cuMemAlloc_v2(&many[i], next(&state) % 8192 + 1));
+    while (pairs--) {
+        unsigned slot = next(&state) % live;
+        DRIVER(cuMemFree_v2(many[slot]));
+        DRIVER(cuMemAlloc_v2(&many[slot], next(&state) % 8192 + 1));
+    }
+}
+
+static int count_only(int count, char **argument)
+{
+    long pairs = atol(argument[2]);
+    size_t sizes[] = { 512, 1 << 20, 64 << 20 };
+    const char *names[] = { "same_512B", "same_1MiB", "same_64MiB" };
+    void *stream;
+    open_device();
+    if (count > 3) DRIVER(cuStreamCreate(&stream, 1));
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(argument[1], names[i])) return same(pairs, &sizes[i]), 0;
+    if (!strcmp(argument[1], "window_1000")) return small_window(pairs, 1000), 0;
+    if (!strcmp(argument[1], "window_100000")) return small_window(pairs, MANY), 0;
+    return 3;
+}
+
+int main(int count, char **argument)
 {
     static address live[LIVE];
     size_t sizes[] = { 512, 1 << 20, 64 << 20 };
     unsigned seed = 77;
+    if (count > 2) return count_only(count, argument);
     open_device();
     measure("same_512B", same, &sizes[0]);
     measure("same_1MiB", same, &sizes[1]);

@@ -13,7 +13,7 @@ use crate::route::names;
 use crate::{driver, emit};
 use cushion::pool::{BackingError, Found, Pool, Usage};
 use cushion::report::Context as Record;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -99,8 +99,11 @@ static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
 /// Changes whenever a context leaves, so that no thread goes on with a remembered one.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
+/// The context that this thread used last, with its handle and the generation that this holds for.
+type Last = Option<(usize, u64, Arc<Context>)>;
+
 thread_local! {
-    static LAST: Cell<Option<(usize, u64, Arc<Context>)>> = const { Cell::new(None) };
+    static LAST: RefCell<Last> = const { RefCell::new(None) };
 }
 
 /// Length of the registry's list of known contexts, with those that are leaving.
@@ -136,6 +139,7 @@ pub fn with_current<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
     remembered(current().ok()?, with, find_or_make)
 }
 
+#[inline]
 fn remembered<R>(
     handle: CUcontext,
     with: impl FnOnce(&Context) -> R,
@@ -144,16 +148,21 @@ fn remembered<R>(
     if handle.is_null() {
         return None;
     }
-    let generation = GENERATION.load(Ordering::Acquire);
-    // Taken out while in use, so that a call from inside `with` (there is none today) would find nothing, not a borrow.
-    let last = LAST.try_with(|last| last.take()).ok().flatten();
-    let context = match last {
-        Some((known, since, context)) if known == handle as usize && since == generation => context,
-        _ => find(handle)?,
+    let mut work = Some((with, find));
+    let mut run = |last: &mut Last| {
+        let (with, find) = work.take()?;
+        let generation = GENERATION.load(Ordering::Acquire);
+        if !matches!(last, Some((known, since, _)) if *known == handle as usize && *since == generation)
+        {
+            *last = Some((handle as usize, generation, find(handle)?));
+        }
+        last.as_ref().map(|(_, _, context)| with(context))
     };
-    let result = with(&context);
-    let _ = LAST.try_with(|last| last.set(Some((handle as usize, generation, context))));
-    Some(result)
+    // A call from inside `with` (there is none today) and a thread whose storage is gone already look it up.
+    LAST.try_with(|last| last.try_borrow_mut().map(|mut last| run(&mut last)))
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_else(|| run(&mut None))
 }
 
 fn find_pool(handle: CUcontext) -> Option<Arc<Context>> {

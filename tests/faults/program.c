@@ -99,7 +99,7 @@ static void capture(int step)
     extra.unknown = 1;
     for (int i = 0; i < 3; i++) free_block(&blocks[below(BLOCKS)], step);
     P p = 0;
-    if (DO(cuMemAlloc_v2(&p, 4000))) DO(cuMemFree_v2(p));
+    if (DO(cuMemAlloc_v2(&p, 4000)) && !DO(cuMemFree_v2(p)) && !dead) DO(cuMemFree_v2(p));
     int code = cuStreamEndCapture(queues[1], &graph);
     if (code && code != fault) COMPLAIN("step %d: the capture ends with %d", step, code);
     if (code && code == fault) cuStreamEndCapture(queues[1], &graph);
@@ -201,8 +201,10 @@ int main(int argc, char **argv)
     }
     if (left && !dead) COMPLAIN("%d blocks cannot be freed", left);
     P p = 0;
-    cuMemAlloc_v2(&p, 900ull << 20); /* gives back what is cached */
-    fprintf(stderr, "after trim %llu\n", (unsigned long long)simcuda_live_bytes(0));
+    /* Give back what is cached; a failure may stop the first. */
+    for (int i = 0; i < 3; i++) cuMemAlloc_v2(&p, 900ull << 20);
+    unsigned long long kept = simcuda_live_bytes(0);
+    if (kept && fault != STICKY && getenv("FAULT_ONCE")) COMPLAIN("%llu bytes stay with the driver after everything was freed and trimmed", kept);
     destroy_side(step);
     int reset = cuDevicePrimaryCtxReset_v2(0);
     if (reset && reset != fault) COMPLAIN("the reset answers %d", reset);

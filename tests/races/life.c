@@ -77,7 +77,83 @@ static void a_capture_ends_with_its_context(void)
     OK(cuCtxDestroy_v2(context));
     OK(cuMemFree_v2(p));
     OK(cuMemAlloc_v2(&p, 5000));
+    uint64_t live = simcuda_live_allocations(0);
+    P q;
+    OK(cuMemAlloc_v2(&q, 5000));
+    /* And the pool serves again: one segment holds both. */
+    if (getenv("LD_PRELOAD")) IS(simcuda_live_allocations(0) - live, 0);
+    OK(cuMemFree_v2(q));
     OK(cuMemFree_v2(p));
+}
+
+/* While a context is being destroyed its work goes on, on memory that is freed already. Whoever gets that must not see it. */
+static H first;
+static volatile int freed;
+static void *user(void *argument)
+{
+    P p;
+    (void)argument;
+    OK(cuCtxSetCurrent(first));
+    while (!freed) usleep(100);
+    usleep(20000);
+    H stream;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(fill(p, 5000, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    usleep(150000);
+    IS(wrong(p, 5000, 1, stream), 0);
+    OK(cuMemFree_v2(p));
+    return NULL;
+}
+
+static void work_of_a_context_that_leaves(void)
+{
+    H side, popped, module;
+    P p;
+    pthread_t thread;
+    first = begin();
+    module = the_module;
+    pthread_create(&thread, NULL, user, NULL);
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuCtxCreate_v2(&side, 0, 0));
+    OK(cuModuleLoadData(&the_module, "any image"));
+    OK(late_fill(p, 5000, 2, 100, NULL));
+    the_module = module;
+    OK(cuCtxPopCurrent_v2(&popped));
+    OK(cuMemFree_v2(p));
+    freed = 1;
+    OK(cuCtxDestroy_v2(side));
+    pthread_join(thread, NULL);
+}
+
+/* Another device's stream copies to memory that is freed already. Copies need no peer access. What a free of the driver's waits for with two
+ * devices was not measured, so this is asked of the pool alone. */
+static void a_copy_from_another_device(void)
+{
+    H there, stream, popped, module, here = begin();
+    P p, source, again;
+    if (!getenv("LD_PRELOAD")) return;
+    module = the_module;
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuDevicePrimaryCtxRetain(&there, 1));
+    OK(cuCtxSetCurrent(there));
+    OK(cuModuleLoadData(&the_module, "any image"));
+    OK(cuMemAlloc_v2(&source, 5000));
+    OK(cuMemsetD8_v2(source, 9, 5000));
+    OK(cuStreamCreate(&stream, 1));
+    OK(spin(80, stream));
+    OK(cuMemcpyDtoDAsync_v2(p, source, 5000, stream));
+    the_module = module;
+    OK(cuCtxSetCurrent(here));
+    OK(cuMemFree_v2(p));
+    OK(cuMemAlloc_v2(&again, 5000));
+    OK(fill(again, 5000, 1, NULL));
+    OK(cuCtxSynchronize());
+    usleep(150000);
+    IS(wrong(again, 5000, 1, NULL), 0);
+    OK(cuCtxPushCurrent_v2(there));
+    OK(cuCtxPopCurrent_v2(&popped));
 }
 
 /* The thread's own stream of one context captures; the thread uses another. */
@@ -104,6 +180,8 @@ static const Case cases[] = {
     { "attached", attached },
     { "short of memory in a capture", short_of_memory_in_a_capture },
     { "a capture ends with its context", a_capture_ends_with_its_context },
+    { "work of a context that leaves", work_of_a_context_that_leaves },
+    { "a copy from another device", a_copy_from_another_device },
     { "a capture on the thread's own stream", a_capture_on_the_threads_own_stream },
 };
 CASES(cases)

@@ -344,6 +344,10 @@ pub fn primary_is_active(device: CUdevice) -> bool {
 
 /// Memory of one device can be reached from another from now on.
 pub fn note_peers() {
+    let known = |registry: &Registry| registry.peers;
+    if known(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner)) {
+        return;
+    }
     order::lose("peers share memory");
     REGISTRY
         .write()
@@ -553,13 +557,22 @@ pub fn is_pooled(address: CUdeviceptr) -> bool {
     find_with_owner(address).is_some()
 }
 
-/// What `address` is to the pools: the current context's is asked first.
+/// What `address`, which work of the program is about to touch, is to the pools: the current context's is asked first.
+///
+/// Memory of one device that is copied from another's context is as much in reach there as with peer access, which a copy
+/// does not need.
 pub fn find(address: CUdeviceptr) -> Found {
     let found = with_owner(|context| match context.pool.find(address) {
         Found::NotMine => None,
-        found => Some(found),
+        found => Some((context.backing.device, found)),
     });
-    found.ok().flatten().unwrap_or(Found::NotMine)
+    let Ok(Some((device, found))) = found else {
+        return Found::NotMine;
+    };
+    if KNOWN_COUNT.load(Ordering::Acquire) > 1 && current_device() != Some(device) {
+        note_peers();
+    }
+    found
 }
 
 /// Lowest address that any pool ever had, and one past the highest: what lies outside needs no look-up.

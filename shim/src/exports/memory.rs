@@ -61,7 +61,7 @@ fn pitch_alignment_bytes(real: RealPitch) -> Option<usize> {
         if real(&mut block, &mut pitch, 1, 1, 4) != SUCCESS {
             return None;
         }
-        (driver.mem_free)(block);
+        crate::driver::insistently(|| (driver.mem_free)(block));
     }
     if !pitch.is_power_of_two() {
         return None;
@@ -277,7 +277,16 @@ fn ask_the_driver() -> Status {
     // SAFETY: the out-parameter is ours.
     match unsafe { (driver.mem_alloc)(&mut block, 1) } {
         // SAFETY: the block was allocated just now and nobody else knows it.
-        SUCCESS => unsafe { (driver.mem_free)(block) },
+        SUCCESS => match unsafe { (driver.mem_free)(block) } {
+            SUCCESS => SUCCESS,
+            // It must not stay behind, whatever refused it; a capture refuses shielded calls of no mode.
+            code => {
+                let _shield = crate::driver::Shield::raise(driver);
+                // SAFETY: as above; the driver did not free it.
+                crate::driver::insistently(|| unsafe { (driver.mem_free)(block) });
+                code
+            }
+        },
         // No capture minded; a free needs no memory.
         OUT_OF_MEMORY => SUCCESS,
         code => code,

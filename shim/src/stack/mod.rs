@@ -1,7 +1,10 @@
 //! Who called: the return addresses of this thread's stack, and the modules they lie in.
 
+mod recent;
+
 use crate::real::loaded;
 use cushion::ledger::{LoadedModule, SiteId, Sites};
+use recent::Places;
 use std::ffi::{c_int, c_void, CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,27 +13,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const DEPTH: usize = 24;
 
 /// The site of the code that called the shim.
+#[inline(never)]
 pub fn site(sites: &Sites) -> SiteId {
+    let marker = 0u8;
+    let here = (&raw const marker) as usize;
+    let unloaded = loaded::unloaded_count();
+    if let Some(site) = recent::find(here, unloaded) {
+        return site;
+    }
     let mut stack = Stack {
         frames: [0; DEPTH],
         count: 0,
         own: own_range(),
+        places: Places::new(),
     };
     // SAFETY: `step` gets the pointer given here, which lives through the call, and never unwinds.
     unsafe { _Unwind_Backtrace(step, (&raw mut stack).cast()) };
     // The same addresses mean other code once something was unloaded.
     static UNLOADED: AtomicU64 = AtomicU64::new(0);
-    let unloaded = loaded::unloaded_count();
     if UNLOADED.swap(unloaded, Ordering::AcqRel) != unloaded {
         sites.set_modules(modules());
     }
-    sites.intern(&stack.frames[..stack.count], modules)
+    let site = sites.intern(&stack.frames[..stack.count], modules);
+    recent::remember(here, unloaded, &stack.places, site);
+    site
 }
 
 struct Stack {
     frames: [u64; DEPTH],
     count: usize,
     own: (u64, u64),
+    places: Places,
 }
 
 extern "C" {
@@ -38,6 +51,7 @@ extern "C" {
         step: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
     ) -> c_int;
+    fn _Unwind_GetCFA(frame: *mut c_void) -> usize;
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
 }
 
@@ -55,6 +69,10 @@ unsafe extern "C" fn step(frame: *mut c_void, argument: *mut c_void) -> c_int {
     if stack.count == 0 && (stack.own.0..stack.own.1).contains(&address) {
         return GO_ON;
     }
+    // What the unwinder gives as the frame's is where the stack pointer was before the call: just above the return address.
+    // SAFETY: `frame` is the unwinder's own.
+    let place = unsafe { _Unwind_GetCFA(frame) }.wrapping_sub(size_of::<u64>());
+    stack.places.add(place, address);
     stack.frames[stack.count] = address;
     stack.count += 1;
     if stack.count == DEPTH {

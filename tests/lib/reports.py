@@ -98,18 +98,19 @@ class Report:
     def allocations_of(self, kind):
         return self._kind(kind)["count"]["total"]
 
-    def live_of(self, kind):
-        entry = self._kind(kind)
-        return entry["count"]["current"], entry["bytes"]["current"]
+    def live_of(self, *kinds):
+        """How many allocations of these kinds are live, and their bytes."""
+        entries = [self._kind(kind) for kind in kinds]
+        return sum(entry["count"]["current"] for entry in entries), sum(entry["bytes"]["current"] for entry in entries)
 
     @property
     def live_count(self):
         """Live allocations of plain device memory (cuMemAlloc and its kin), in whichever way it was served."""
-        return sum(self.live_of(kind)[0] for kind in ("pooled", "device"))
+        return self.live_of("pooled", "device")[0]
 
     @property
     def live_bytes(self):
-        return sum(self.live_of(kind)[1] for kind in ("pooled", "device"))
+        return self.live_of("pooled", "device")[1]
 
     # Leaks.
 

@@ -56,7 +56,7 @@ fn fill(f: Fill, stream: Option<Handle>) -> R {
         .and_then(|n| n.checked_add(f.width.checked_mul(f.element)?))
         .ok_or(INVALID_VALUE)?;
     let capturing = st.streams[&key].capture.is_some();
-    if !st.ranges.covers(f.to, span) && !(capturing && st.ranges.promised(f.to, span)) {
+    if !(st.ranges.covers(f.to, span) || capturing && st.ranges.promised(f.to, span)) {
         return Err(INVALID_VALUE);
     }
     let host = st.ranges.find(f.to).is_some_and(|r| r.on_host());

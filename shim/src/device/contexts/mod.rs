@@ -3,19 +3,32 @@
 //! A [`Context`] is made when a context first allocates, and leaves the registry when the context is destroyed, reset or
 //! released for good (hazard 15). Contexts that never allocate are remembered by handle only, because their work can
 //! reach the memory of others.
+//!
+//! Here is the registry; `records` tells the report of its contexts, `lookup` finds whose memory an address is, `reach`
+//! whose work can reach it, `leaving` takes a context out, `observe` learns from the outcome of the program's calls.
+
+mod leaving;
+mod lookup;
+mod observe;
+mod reach;
+mod records;
+
+pub use leaving::{put_back, take_out, Removed};
+pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
+pub use observe::{drained, observe};
+pub use reach::{each_reaching, forget_ended, is_alone, note_peers, reach_of, reaching, Reach};
+pub use records::{driver_version, records};
 
 use super::backing::DriverBacking;
-use super::capture::{self, Capturing};
 use super::scrub::Waiting;
 use super::{limits, order, settings};
 use crate::abi::*;
 use crate::route::names;
 use crate::{driver, emit};
-use cushion::pool::{BackingError, Found, Pool, Usage};
-use cushion::report::Context as Record;
+use cushion::pool::{Pool, Usage};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A context that has allocated, with its pool.
 pub struct Context {
@@ -38,35 +51,6 @@ impl Context {
             SUCCESS => None,
             code => Some(code),
         }
-    }
-}
-
-/// A context that is being used: whoever is about to end it waits until nobody has one of these.
-///
-/// # Decision: how a context leaves
-/// Threads of the program that use other contexts go on while one is destroyed, and their fences and trims must neither
-/// call the driver with a handle that is going away nor leave out work that has not ended. So a context that leaves is
-/// taken out of the registry first; then those that use it are waited for; and until the driver has ended it, no fence
-/// is made at all (the pool grows instead) and waits on the host wait for that end too.
-pub struct Reach(Arc<Known>);
-
-impl Reach {
-    fn of(known: &Arc<Known>) -> Self {
-        known.users.fetch_add(1, Ordering::AcqRel);
-        Reach(known.clone())
-    }
-}
-
-impl Drop for Reach {
-    fn drop(&mut self) {
-        self.0.users.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Reach {
-    /// Its side of the fence.
-    pub fn backing(&self) -> &DriverBacking {
-        &self.0.backing
     }
 }
 
@@ -108,11 +92,6 @@ thread_local! {
 
 /// Length of the registry's list of known contexts, with those that are leaving.
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// So many contexts are kept in the records.
-const RECORDS_MAX: usize = 1024;
-static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
-static VERSION: AtomicI32 = AtomicI32::new(0);
 
 /// The current context's handle, null when there is none. An error is the driver's own: not initialised, gone at exit,
 /// the child of a fork; then the driver has the right answer to whatever was asked (hazard 26).
@@ -192,7 +171,7 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     let mut version = 0;
     // SAFETY: the out-parameter is ours.
     if unsafe { (driver.driver_get_version)(&mut version) } == SUCCESS {
-        VERSION.store(version, Ordering::Relaxed);
+        records::note_driver_version(version);
         if version > names::NEWEST {
             order::lose("the driver is newer than this version of cushion");
         }
@@ -247,7 +226,7 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
         .all(|known| known.backing.context != handle as usize)
     {
         let backing = DriverBacking::new(handle, device);
-        record(backing.serial, device);
+        records::record(backing.serial, device);
         registry.known.push(Arc::new(Known {
             backing,
             primary: AtomicBool::new(false),
@@ -264,54 +243,13 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
     }
 }
 
-/// The version of CUDA that the driver supports, times 1000, once a context has been seen.
-pub fn driver_version() -> Option<i32> {
-    match VERSION.load(Ordering::Relaxed) {
-        0 => None,
-        version => Some(version),
-    }
-}
-
-/// Every context that existed, for the report.
-pub fn records() -> Vec<Record> {
-    RECORDS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
-}
-
-fn record(serial: u64, device: CUdevice) {
-    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if records.len() == RECORDS_MAX {
-        // The first that is gone makes room; what it lost stays in the figures under its number.
-        let gone = records
-            .iter()
-            .position(|record| record.destroyed)
-            .unwrap_or(0);
-        records.remove(gone);
-    }
-    records.push(Record {
-        id: serial,
-        device: device as u32,
-        label: format!("context {serial} of device {device}"),
-        destroyed: false,
-    });
-}
-
-fn amend(serial: u64, change: impl FnOnce(&mut Record)) {
-    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(record) = records.iter_mut().find(|record| record.id == serial) {
-        change(record);
-    }
-}
-
 /// `handle` is the primary context of `device`.
 pub fn note_primary(handle: CUcontext, device: CUdevice) {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     for known in registry.known.iter().filter(|k| k.backing.device == device) {
         let primary = known.backing.context == handle as usize;
         if !known.primary.swap(primary, Ordering::Relaxed) && primary {
-            amend(known.backing.serial, |record| {
+            records::amend(known.backing.serial, |record| {
                 record.label = format!("primary context of device {device}");
             });
         }
@@ -342,109 +280,10 @@ pub fn primary_is_active(device: CUdevice) -> bool {
     code != SUCCESS || active != 0
 }
 
-/// Memory of one device can be reached from another from now on.
-pub fn note_peers() {
-    let known = |registry: &Registry| registry.peers;
-    if known(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner)) {
-        return;
-    }
-    order::lose("peers share memory");
-    REGISTRY
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .peers = true;
-}
-
 impl Registry {
     fn count(&self) {
         KNOWN_COUNT.store(self.known.len() + self.leaving, Ordering::Release);
     }
-}
-
-/// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST), and waits
-/// until no thread uses it. It is leaving for as long as what this returns lives; the caller puts it back with
-/// [`put_back`] if the driver then refused. Not to be called by a thread that has a [`Reach`].
-pub fn take_out(handle: CUcontext) -> Option<Removed> {
-    let removed = remove(handle)?;
-    while removed
-        .known
-        .as_ref()
-        .is_some_and(|known| known.users.load(Ordering::Acquire) > 0)
-    {
-        std::thread::yield_now();
-    }
-    Some(removed)
-}
-
-fn remove(handle: CUcontext) -> Option<Removed> {
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    let known = registry
-        .known
-        .iter()
-        .position(|k| k.backing.context == handle as usize);
-    let pool = registry
-        .pools
-        .iter()
-        .position(|c| c.backing.context == handle as usize);
-    if known.is_none() && pool.is_none() {
-        return None;
-    }
-    let (known, pool) = (
-        known.map(|i| registry.known.remove(i)),
-        pool.map(|i| registry.pools.remove(i)),
-    );
-    registry.leaving += 1;
-    registry.count();
-    GENERATION.fetch_add(1, Ordering::AcqRel);
-    drop(registry);
-    Some(Removed {
-        known,
-        captures: capture::end_all_of(handle),
-        pool,
-    })
-}
-
-/// What [`take_out`] took.
-pub struct Removed {
-    known: Option<Arc<Known>>,
-    captures: Vec<Capturing>,
-    /// Its pool, if it ever allocated.
-    pub pool: Option<Arc<Context>>,
-}
-
-impl Removed {
-    /// It is gone for good: its figures and its place in the records stay.
-    pub fn retire(&self) {
-        if let Some(known) = &self.known {
-            amend(known.backing.serial, |record| record.destroyed = true);
-        }
-        if let Some(context) = &self.pool {
-            emit::context_ended(context);
-        }
-    }
-
-    /// The context's serial and its device.
-    pub fn place(&self) -> Option<(u64, CUdevice)> {
-        self.known
-            .as_ref()
-            .map(|known| (known.backing.serial, known.backing.device))
-    }
-}
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-        registry.leaving -= 1;
-        registry.count();
-    }
-}
-
-/// The context lives on after all.
-pub fn put_back(mut removed: Removed) {
-    capture::put_back(std::mem::take(&mut removed.captures));
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    registry.known.extend(removed.known.take());
-    registry.pools.extend(removed.pool.take());
 }
 
 /// The program uses `handle` once more (cuCtxAttach).
@@ -537,176 +376,4 @@ pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Opti
         .iter()
         .filter(|context| context.serial != tried)
         .find_map(|context| with(context)))
-}
-
-/// Where `address` lies.
-pub fn find_with_owner(address: CUdeviceptr) -> Option<(Arc<Context>, Found)> {
-    if !may_hold(address) {
-        return None;
-    }
-    all()
-        .into_iter()
-        .find_map(|context| match context.pool.find(address) {
-            Found::NotMine => None,
-            found => Some((context, found)),
-        })
-}
-
-/// Whether `address` lies in memory of a pool.
-pub fn is_pooled(address: CUdeviceptr) -> bool {
-    find_with_owner(address).is_some()
-}
-
-/// What `address`, which work of the program is about to touch, is to the pools: the current context's is asked first.
-///
-/// Memory of one device that is copied from another's context is as much in reach there as with peer access, which a copy
-/// does not need.
-pub fn find(address: CUdeviceptr) -> Found {
-    let found = with_owner(|context| match context.pool.find(address) {
-        Found::NotMine => None,
-        found => Some((context.backing.device, found)),
-    });
-    let Ok(Some((device, found))) = found else {
-        return Found::NotMine;
-    };
-    if KNOWN_COUNT.load(Ordering::Acquire) > 1 && current_device() != Some(device) {
-        note_peers();
-    }
-    found
-}
-
-/// Lowest address that any pool ever had, and one past the highest: what lies outside needs no look-up.
-static LOW: AtomicU64 = AtomicU64::new(u64::MAX);
-static HIGH: AtomicU64 = AtomicU64::new(0);
-
-/// A pool has this memory from now on.
-pub fn note_segment(address: CUdeviceptr, size_bytes: u64) {
-    LOW.fetch_min(address, Ordering::AcqRel);
-    HIGH.fetch_max(address + size_bytes, Ordering::AcqRel);
-}
-
-/// Whether `address` can be in a pool at all.
-#[inline]
-pub fn may_hold(address: CUdeviceptr) -> bool {
-    address >= LOW.load(Ordering::Acquire) && address < HIGH.load(Ordering::Acquire)
-}
-
-/// Whether no other context's work can reach memory of `own`'s.
-#[inline]
-pub fn is_alone(own: &DriverBacking) -> bool {
-    match KNOWN_COUNT.load(Ordering::Acquire) {
-        1 => true,
-        _ => reaching(own).is_some_and(|reach| reach.len() <= 1),
-    }
-}
-
-/// Forgets contexts that have ended and of which nobody told; whether there was one. `own` is the caller's, and stays.
-#[cold]
-pub fn forget_ended(own: &DriverBacking) -> bool {
-    let handles: Vec<usize> = {
-        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-        let handles = registry.known.iter().map(|known| known.backing.context);
-        handles.filter(|context| *context != own.context).collect()
-    };
-    let mut any = false;
-    for handle in handles {
-        let ended = || driver::get().is_some_and(|driver| driver.has_ended(handle as CUcontext));
-        if let Some(removed) = ended().then(|| remove(handle as CUcontext)).flatten() {
-            crate::ledger::context_ended(&removed);
-            any = true;
-        }
-    }
-    any
-}
-
-/// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
-/// `None` while one is leaving: its work cannot be fenced any more, and may not have ended.
-pub fn reaching(own: &DriverBacking) -> Option<Vec<Reach>> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    if registry.leaving > 0 {
-        return None;
-    }
-    let reach = registry
-        .known
-        .iter()
-        .filter(|known| registry.peers || known.backing.device == own.device)
-        .map(Reach::of);
-    Some(reach.collect())
-}
-
-/// The same one after the other, for those who wait for each. While one is leaving, the patient wait until it has left;
-/// the others, who may be what it waits for, cannot be served.
-pub fn each_reaching(
-    own: &DriverBacking,
-    patient: bool,
-    mut with: impl FnMut(&DriverBacking) -> Result<(), BackingError>,
-) -> Result<(), BackingError> {
-    let reach = loop {
-        match reaching(own) {
-            Some(reach) => break reach,
-            None if patient => std::thread::yield_now(),
-            None => return Err(BackingError::Unavailable),
-        }
-    };
-    let handles: Vec<usize> = reach.iter().map(|r| r.backing().context).collect();
-    drop(reach);
-    for handle in handles {
-        // One that has ended meanwhile has no work left.
-        if let Some(reach) = reach_of(handle as CUcontext) {
-            with(reach.backing())?;
-        }
-    }
-    Ok(())
-}
-
-/// Keeps a context from ending, if it is not about to.
-pub fn reach_of(handle: CUcontext) -> Option<Reach> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry
-        .known
-        .iter()
-        .find(|known| known.backing.context == handle as usize)
-        .map(Reach::of)
-}
-
-/// A driver call of the program answered `code`: if that is a sticky error, every context of the device it came from is
-/// dead (hazard 26). The driver's sticky errors corrupt the whole process's use of that context.
-pub fn observe(code: Status) {
-    if code != SUCCESS && sticky(code) {
-        mark_dead(code);
-    }
-}
-
-#[cold]
-fn mark_dead(code: Status) {
-    let handle = current_handle() as usize;
-    for context in all() {
-        if context.backing.context == handle {
-            context.dead.store(code, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Errors after which a context answers every call with the same code (cuda.h: "the context cannot be used" and "leaves
-/// the process in an inconsistent state").
-fn sticky(code: Status) -> bool {
-    matches!(
-        code,
-        214 | 220 | 221 | 226 | 700 | 702 | 710 | 714..=719 | 721
-    )
-}
-
-/// Makes `wait`, the program's own wait for all work of `handle`'s context. If it succeeds, what was freed there before
-/// it began needs no barrier any more, unless work of other contexts can reach the memory.
-pub fn drained(handle: CUcontext, wait: impl FnOnce() -> Status) -> Status {
-    let Some(context) = find_pool(handle) else {
-        return wait();
-    };
-    let mark = context.pool.mark();
-    let code = wait();
-    if code == SUCCESS && is_alone(&context.backing) {
-        context.pool.drained(mark);
-    }
-    observe(code);
-    code
 }

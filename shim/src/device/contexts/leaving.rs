@@ -1,0 +1,95 @@
+//! A context leaves: out of the registry before the driver may end it, and back if it lives on.
+
+use super::records::amend;
+use super::{Context, Known, GENERATION, REGISTRY};
+use crate::abi::*;
+use crate::device::capture::{self, Capturing};
+use crate::emit;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST), and waits
+/// until no thread uses it. It is leaving for as long as what this returns lives; the caller puts it back with
+/// [`put_back`] if the driver then refused. Not to be called by a thread that has a [`Reach`].
+pub fn take_out(handle: CUcontext) -> Option<Removed> {
+    let removed = remove(handle)?;
+    while removed
+        .known
+        .as_ref()
+        .is_some_and(|known| known.users.load(Ordering::Acquire) > 0)
+    {
+        std::thread::yield_now();
+    }
+    Some(removed)
+}
+
+pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    let known = registry
+        .known
+        .iter()
+        .position(|k| k.backing.context == handle as usize);
+    let pool = registry
+        .pools
+        .iter()
+        .position(|c| c.backing.context == handle as usize);
+    if known.is_none() && pool.is_none() {
+        return None;
+    }
+    let (known, pool) = (
+        known.map(|i| registry.known.remove(i)),
+        pool.map(|i| registry.pools.remove(i)),
+    );
+    registry.leaving += 1;
+    registry.count();
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    drop(registry);
+    Some(Removed {
+        known,
+        captures: capture::end_all_of(handle),
+        pool,
+    })
+}
+
+/// What [`take_out`] took.
+pub struct Removed {
+    known: Option<Arc<Known>>,
+    captures: Vec<Capturing>,
+    /// Its pool, if it ever allocated.
+    pub pool: Option<Arc<Context>>,
+}
+
+impl Removed {
+    /// It is gone for good: its figures and its place in the records stay.
+    pub fn retire(&self) {
+        if let Some(known) = &self.known {
+            amend(known.backing.serial, |record| record.destroyed = true);
+        }
+        if let Some(context) = &self.pool {
+            emit::context_ended(context);
+        }
+    }
+
+    /// The context's serial and its device.
+    pub fn place(&self) -> Option<(u64, CUdevice)> {
+        self.known
+            .as_ref()
+            .map(|known| (known.backing.serial, known.backing.device))
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+        registry.leaving -= 1;
+        registry.count();
+    }
+}
+
+/// The context lives on after all.
+pub fn put_back(mut removed: Removed) {
+    capture::put_back(std::mem::take(&mut removed.captures));
+    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
+    registry.known.extend(removed.known.take());
+    registry.pools.extend(removed.pool.take());
+}

@@ -1,0 +1,131 @@
+//! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
+
+use super::leaving::remove;
+use super::{Known, Registry, KNOWN_COUNT, REGISTRY};
+use crate::abi::*;
+use crate::device::backing::DriverBacking;
+use crate::device::order;
+use crate::driver;
+use cushion::pool::BackingError;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// A context that is being used: whoever is about to end it waits until nobody has one of these.
+///
+/// # Decision: how a context leaves
+/// Threads of the program that use other contexts go on while one is destroyed, and their fences and trims must neither
+/// call the driver with a handle that is going away nor leave out work that has not ended. So a context that leaves is
+/// taken out of the registry first; then those that use it are waited for; and until the driver has ended it, no fence
+/// is made at all (the pool grows instead) and waits on the host wait for that end too.
+pub struct Reach(Arc<Known>);
+
+impl Reach {
+    fn of(known: &Arc<Known>) -> Self {
+        known.users.fetch_add(1, Ordering::AcqRel);
+        Reach(known.clone())
+    }
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Reach {
+    /// Its side of the fence.
+    pub fn backing(&self) -> &DriverBacking {
+        &self.0.backing
+    }
+}
+
+/// Memory of one device can be reached from another from now on.
+pub fn note_peers() {
+    let known = |registry: &Registry| registry.peers;
+    if known(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner)) {
+        return;
+    }
+    order::lose("peers share memory");
+    REGISTRY
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .peers = true;
+}
+
+/// Whether no other context's work can reach memory of `own`'s.
+#[inline]
+pub fn is_alone(own: &DriverBacking) -> bool {
+    match KNOWN_COUNT.load(Ordering::Acquire) {
+        1 => true,
+        _ => reaching(own).is_some_and(|reach| reach.len() <= 1),
+    }
+}
+
+/// Forgets contexts that have ended and of which nobody told; whether there was one. `own` is the caller's, and stays.
+#[cold]
+pub fn forget_ended(own: &DriverBacking) -> bool {
+    let handles: Vec<usize> = {
+        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+        let handles = registry.known.iter().map(|known| known.backing.context);
+        handles.filter(|context| *context != own.context).collect()
+    };
+    let mut any = false;
+    for handle in handles {
+        let ended = || driver::get().is_some_and(|driver| driver.has_ended(handle as CUcontext));
+        if let Some(removed) = ended().then(|| remove(handle as CUcontext)).flatten() {
+            crate::ledger::context_ended(&removed);
+            any = true;
+        }
+    }
+    any
+}
+
+/// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
+/// `None` while one is leaving: its work cannot be fenced any more, and may not have ended.
+pub fn reaching(own: &DriverBacking) -> Option<Vec<Reach>> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    if registry.leaving > 0 {
+        return None;
+    }
+    let reach = registry
+        .known
+        .iter()
+        .filter(|known| registry.peers || known.backing.device == own.device)
+        .map(Reach::of);
+    Some(reach.collect())
+}
+
+/// The same one after the other, for those who wait for each. While one is leaving, the patient wait until it has left;
+/// the others, who may be what it waits for, cannot be served.
+pub fn each_reaching(
+    own: &DriverBacking,
+    patient: bool,
+    mut with: impl FnMut(&DriverBacking) -> Result<(), BackingError>,
+) -> Result<(), BackingError> {
+    let reach = loop {
+        match reaching(own) {
+            Some(reach) => break reach,
+            None if patient => std::thread::yield_now(),
+            None => return Err(BackingError::Unavailable),
+        }
+    };
+    let handles: Vec<usize> = reach.iter().map(|r| r.backing().context).collect();
+    drop(reach);
+    for handle in handles {
+        // One that has ended meanwhile has no work left.
+        if let Some(reach) = reach_of(handle as CUcontext) {
+            with(reach.backing())?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a context from ending, if it is not about to.
+pub fn reach_of(handle: CUcontext) -> Option<Reach> {
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+    registry
+        .known
+        .iter()
+        .find(|known| known.backing.context == handle as usize)
+        .map(Reach::of)
+}

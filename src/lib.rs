@@ -11,5 +11,6 @@ pub mod ledger;
 pub mod pool;
 pub mod replay;
 pub mod report;
+pub(crate) mod sync;
 pub mod trace;
 pub mod units;

@@ -1,7 +1,7 @@
 //! The allocations that the pools do not know.
 
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dashmap::DashMap;
 use rustc_hash::FxHasher;

@@ -27,9 +27,10 @@ pub use site::{Frame, SiteId, Sites};
 pub use sum::{Group, SiteSum, SumsByGroup};
 pub use tag::{Tag, Weight};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::config::Stacks;
+use crate::sync::Mutex;
 use live::LiveTable;
 
 /// The most groups that [`Ledger::lose_context`] keeps apart; what comes later goes under the overflow site.

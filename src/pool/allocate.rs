@@ -1,6 +1,6 @@
 //! An allocation: from the cache if it can be, else from a new segment (`growth`).
 
-use std::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 use super::arena::{Entry, Past};
 use super::bins::SCAN_LIMIT;

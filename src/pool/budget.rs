@@ -1,6 +1,6 @@
 //! How much of one device the process may hold.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// No limit, as the atomic holds it.
 const UNLIMITED: u64 = u64::MAX;

@@ -9,7 +9,9 @@
 //! [`Pool::forget`] may run while a thread is out. The generation tells it on return: what it holds is void, and its
 //! indices mean nothing any more.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 use super::barriers::Mark;
 use super::state::State;

@@ -1,6 +1,6 @@
 //! A free: back into the free lists, behind a host wait if the mode asks for it.
 
-use std::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 use super::arena::{Past, Use, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};

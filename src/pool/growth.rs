@@ -15,7 +15,7 @@
 //! A roomy segment; one of just the size needed; after giving back idle segments, one by one; for a small request, a
 //! piece of the large pool; after the threads that are out with memory in their hands have landed. Then the refusal.
 
-use std::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 use super::allocate::Plan;
 use super::facade::{Outside, Pool};

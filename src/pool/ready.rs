@@ -4,7 +4,7 @@
 //! A scrub starts after all earlier work and is joined by all later work, so it is a barrier as well. A barrier orders
 //! later work behind everything submitted earlier, scrubs included. So one of the two, or a join alone, is enough.
 
-use std::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 use super::arena::{Entry, Past};
 use super::facade::{Outside, Pool};

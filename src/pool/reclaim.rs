@@ -1,6 +1,6 @@
 //! Giving segments back to the driver.
 
-use std::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 use super::facade::{Outside, Pool};
 use super::state::State;

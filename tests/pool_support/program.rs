@@ -2,7 +2,7 @@
 
 use cushion::pool::{Backing, Block, Found, FreeMode, FreeOutcome, Pool, Range, Refusal, Request};
 
-use super::watched::{Watched, CAPTURING};
+use super::watched::{set_capturing, Watched};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Live {
@@ -45,7 +45,7 @@ impl<'a> Program<'a> {
     ) -> Result<Live, Refusal> {
         let tag = self.next_tag;
         self.next_tag += 1;
-        CAPTURING.set(capturing);
+        set_capturing(capturing);
         let answer = self.pool.allocate(
             self.backing,
             Request {
@@ -55,7 +55,7 @@ impl<'a> Program<'a> {
                 isolated,
             },
         );
-        CAPTURING.set(false);
+        set_capturing(false);
         let grant = answer?;
         let alignment = if size_bytes <= 1 << 20 {
             512
@@ -89,7 +89,7 @@ impl<'a> Program<'a> {
         if live.holds > 0 || live.retired {
             self.backing.keep(live.range);
         }
-        CAPTURING.set(capturing);
+        set_capturing(capturing);
         let outcome = self.pool.free(
             self.backing,
             live.range.address,
@@ -98,7 +98,7 @@ impl<'a> Program<'a> {
                 capturing,
             },
         );
-        CAPTURING.set(false);
+        set_capturing(false);
         match outcome {
             FreeOutcome::Freed {
                 requested_bytes,

@@ -12,9 +12,18 @@ use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
 
 use super::arithmetic::Arithmetic;
 
+#[cfg(not(loom))]
 thread_local! {
-    /// The thread is inside a call that promised the pool would not fence, wait or join.
-    pub static CAPTURING: Cell<bool> = const { Cell::new(false) };
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static CAPTURING: Cell<bool> = Cell::new(false);
+}
+
+/// From now on this thread is inside a call that promised the pool would not fence, wait or join; or it is out of it.
+pub fn set_capturing(capturing: bool) {
+    CAPTURING.with(|cell| cell.set(capturing));
 }
 
 #[derive(Debug, Clone)]
@@ -51,6 +60,9 @@ pub struct Watched {
     scrub: bool,
     pub sole_stream: AtomicBool,
     truth: Mutex<Truth>,
+    /// The model checker lets other threads come in between wherever this is touched. Relaxed: it orders nothing.
+    #[cfg(loom)]
+    turn: loom::sync::atomic::AtomicU64,
 }
 
 fn overlap(a: Range, b: Range) -> bool {
@@ -93,11 +105,23 @@ impl Watched {
             scrub,
             sole_stream: AtomicBool::new(false),
             truth: Mutex::new(Truth::default()),
+            #[cfg(loom)]
+            turn: loom::sync::atomic::AtomicU64::new(0),
         }
+    }
+
+    /// Other threads may run here: between what the pool or the program did and what the device sees of it.
+    fn step(&self) {
+        #[cfg(loom)]
+        self.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub fn reserved_bytes(&self) -> u64 {
         self.below.reserved_bytes()
+    }
+
+    pub fn peak_bytes(&self) -> u64 {
+        self.below.peak_bytes.load(SeqCst)
     }
 
     pub fn calls(&self) -> u64 {
@@ -119,8 +143,9 @@ impl Watched {
     }
 
     fn enter(&self, forbidden_while_capturing: bool) -> Result<u64, BackingError> {
+        self.step();
         assert!(
-            !(forbidden_while_capturing && CAPTURING.get()),
+            !(forbidden_while_capturing && CAPTURING.with(Cell::get)),
             "a context-wide call while capturing"
         );
         let mut truth = self.truth.lock().unwrap();
@@ -152,6 +177,7 @@ impl Watched {
 
     /// The program waits for the context itself; the pool is told by `mark` before and `drained` after.
     pub fn program_waits(&self) {
+        self.step();
         let mut truth = self.truth.lock().unwrap();
         truth.now += 1;
         truth.barrier = truth.now;
@@ -159,6 +185,7 @@ impl Watched {
 
     /// A block was handed out: no other holds a byte of it, its earlier uses are ordered, it is clean.
     pub fn hand_out(&self, range: Range) {
+        self.step();
         assert!(
             self.below.holds(range),
             "OURS: a block outside every segment"
@@ -211,6 +238,7 @@ impl Watched {
 
     /// The program is done with a block and is about to free it.
     pub fn done_with(&self, range: Range) {
+        self.step();
         let mut truth = self.truth.lock().unwrap();
         assert_eq!(truth.live.remove(&range.address), Some(range.size_bytes));
         truth.now += 1;
@@ -233,6 +261,7 @@ impl Watched {
     }
 
     pub fn no_longer_keep(&self, range: Range) {
+        self.step();
         let mut truth = self.truth.lock().unwrap();
         let at = truth.kept.iter().position(|&kept| kept == range);
         truth.kept.swap_remove(at.expect("kept"));

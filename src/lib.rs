@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod ipc_handle;
 pub mod ledger;
+pub mod place;
 pub mod pool;
 pub mod replay;
 pub mod report;

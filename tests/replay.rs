@@ -276,7 +276,7 @@ fn a_recording_costs_little_per_event() {
     let count = 30_000u64;
     let start = std::time::Instant::now();
     for i in 0..count {
-        writer.record(Event::alloc(i, 512, 0));
+        writer.record(None, Event::alloc(i, 512, 0));
     }
     let each = start.elapsed() / count as u32;
     assert_eq!(writer.finish().unwrap().lost_events, 0);
@@ -289,7 +289,7 @@ proptest! {
     fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0..8usize) {
         let start: &[u8] = [
             b"".as_slice(), b"CUSHTR01\x02\0\0\0{}", b"\x80\x04", b"[", b"a 0 1 0\n", b"\x1f\x8b\x08",
-            b"Thread,Time,Action,Pointer,Size,Stream\n", b"action,id,size_bytes,device,stream,thread,time_ns,site\n",
+            b"Thread,Time,Action,Pointer,Size,Stream\n", b"action,id,size_bytes,device,stream,thread,time_ns,site,kind\n",
         ][kind];
         let _ = trace::parse(&[start, &bytes].concat());
     }

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::device::{contexts, limits, reclaim, settings};
-use crate::{emit, stack};
+use crate::{emit, stack, trace};
 use cushion::ledger::{Allocation, Ledger, Sampler, SiteId, Tag, Weight};
 pub use cushion::ledger::{Kind, Space};
 use once_cell::sync::Lazy;
@@ -64,8 +64,19 @@ pub fn counted(
     call: impl Fn() -> Status,
     key: impl FnOnce() -> u64,
 ) -> Status {
+    counted_on_stream(kind, 0, size_bytes, call, key)
+}
+
+/// The same for memory that belongs to a stream.
+pub fn counted_on_stream(
+    kind: Kind,
+    stream: u64,
+    size_bytes: u64,
+    call: impl Fn() -> Status,
+    key: impl FnOnce() -> u64,
+) -> Status {
     let (context, device) = contexts::current_place();
-    counted_in(kind, context, device, size_bytes, call, key)
+    counted_in(kind, (context, device, stream), size_bytes, call, key)
 }
 
 /// The same on a device that the program named.
@@ -76,13 +87,12 @@ pub fn counted_on(
     call: impl Fn() -> Status,
     key: impl FnOnce() -> u64,
 ) -> Status {
-    counted_in(kind, 0, device, size_bytes, call, key)
+    counted_in(kind, (0, device, 0), size_bytes, call, key)
 }
 
 fn counted_in(
     kind: Kind,
-    context: u64,
-    device: CUdevice,
+    (context, device, stream): (u64, CUdevice, u64),
     size_bytes: u64,
     call: impl Fn() -> Status,
     key: impl FnOnce() -> u64,
@@ -100,7 +110,9 @@ fn counted_in(
             context,
             tag: tag(),
         };
-        LEDGER.insert(key(), allocation);
+        let key = key();
+        LEDGER.insert(key, allocation);
+        trace::allocated(kind, key, size_bytes, device, stream, allocation.tag);
         emit::start();
     } else if charge > 0 {
         limits::uncharge(device, charge);
@@ -111,11 +123,13 @@ fn counted_in(
 /// Makes `call`, which frees what is entered under `key`.
 pub fn released(space: Space, key: u64, call: impl FnOnce() -> Status) -> Status {
     // Out before the driver may hand the key to another thread; back if it refuses.
+    let turn = trace::turn();
     let entry = LEDGER.remove(space, key);
     let code = call();
     if let Some(entry) = entry {
         if code == SUCCESS {
             uncharge(&entry);
+            trace::freed(turn, entry.kind, key, entry.device as CUdevice);
         } else {
             LEDGER.insert(key, entry);
         }
@@ -134,11 +148,16 @@ pub fn context_ended(removed: &contexts::Removed) {
         .as_ref()
         .map(|context| context.pool.forget())
         .unwrap_or_default();
+    for block in &pooled {
+        trace::freed(removed.turn, Kind::Pooled, block.base, device);
+    }
     let pooled = pooled
         .iter()
         .map(|block| (block.requested_bytes, Tag(block.tag)));
-    let gone = LEDGER.lose_context(serial, device as u32, pooled);
-    gone.iter().for_each(uncharge);
+    for (key, entry) in LEDGER.lose_context(serial, device as u32, pooled) {
+        uncharge(&entry);
+        trace::freed(removed.turn, entry.kind, key, entry.device as CUdevice);
+    }
 }
 
 fn uncharge(entry: &Allocation) {

@@ -8,7 +8,7 @@
 //! * [`exports`]: the hooks themselves.
 //! * [`device`]: contexts and their pools, the driver under them, what the program's work means for both.
 //! * [`emit`]: when reports are written, and what of.
-//! * [`ledger`], [`stack`]: who holds memory.
+//! * [`ledger`], [`stack`]: who holds memory; [`trace`]: all that ever happened to it.
 //! * [`driver`]: the driver functions that the shim itself calls.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
@@ -28,3 +28,4 @@ mod real;
 mod route;
 mod stack;
 mod table;
+mod trace;

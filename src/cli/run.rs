@@ -56,6 +56,9 @@ pub struct RunArgs {
     /// Which allocations have their call stack taken: off, sampled or all
     #[arg(long, value_name = "MODE", value_parser = of("CUSHION_STACKS"))]
     stacks: Option<OsString>,
+    /// Path pattern of a trace of every allocation and free, or off
+    #[arg(long, value_name = "PATTERN", value_parser = of("CUSHION_TRACE"))]
+    trace: Option<OsString>,
     /// Use the simulated driver in place of a GPU
     #[arg(long)]
     sim: bool,
@@ -86,6 +89,7 @@ impl RunArgs {
             ("CUSHION_REPORT", &self.report),
             ("CUSHION_REPORT_INTERVAL", &self.interval),
             ("CUSHION_STACKS", &self.stacks),
+            ("CUSHION_TRACE", &self.trace),
         ];
         all.into_iter()
             .filter_map(|(name, value)| Some((name, value.as_ref()?)))

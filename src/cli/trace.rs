@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::Failure;
+use super::{clean, Failure};
 use crate::replay::Workload;
 use crate::trace::{self, csv, encode, text, Action, Trace};
 
@@ -93,7 +93,7 @@ fn print(trace: &Trace, args: &TraceArgs, out: &mut impl Write) -> io::Result<()
 
 fn summary(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     for (name, value) in &trace.header {
-        writeln!(out, "# {name}: {value}")?;
+        writeln!(out, "# {}: {}", clean(name), clean(&value.to_string()))?;
     }
     let allocations = trace.events.iter().filter(|e| e.action == Action::Alloc);
     let streams: BTreeSet<_> = allocations.clone().map(|e| (e.device, e.stream)).collect();
@@ -141,7 +141,7 @@ fn summary(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
 fn events(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:>14} {:5} {:>9} {:>14} device stream thread site",
+        "{:>14} {:5} {:>9} {:>14} device stream thread kind site",
         "seconds", "event", "id", "bytes"
     )?;
     for e in &trace.events {
@@ -153,16 +153,23 @@ fn events(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
                     .get(&e.site)
                     .cloned()
                     .unwrap_or_else(|| e.site.to_string());
-                let (id, size, device, stream, thread) =
-                    (e.id, e.size_bytes, e.device, e.stream, e.thread);
+                let site = clean(&site);
+                let (id, size, device, stream, thread, kind) = (
+                    e.id,
+                    e.size_bytes,
+                    e.device,
+                    e.stream,
+                    e.thread,
+                    e.kind.name(),
+                );
                 writeln!(
                     out,
-                    "{seconds:>14.9} alloc {id:>9} {size:>14} {device} {stream:#x} {thread} {site}"
+                    "{seconds:>14.9} alloc {id:>9} {size:>14} {device} {stream:#x} {thread} {kind} {site}"
                 )?;
             }
             Action::Free => writeln!(
                 out,
-                "{seconds:>14.9} free  {:>9} {:>14} {} - {} -",
+                "{seconds:>14.9} free  {:>9} {:>14} {} - {} - -",
                 e.id, "", e.device, e.thread
             )?,
         }

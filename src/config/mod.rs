@@ -84,6 +84,9 @@ pub struct SettingText {
     pub origin: String,
 }
 
+/// As large as a trace grows when nobody says otherwise: some hundred million events.
+const TRACE_LIMIT_BYTES: u64 = 1 << 30;
+
 /// All settings of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -111,6 +114,10 @@ pub struct Config {
     pub report_interval: Setting<Duration>,
     /// `CUSHION_STACKS`: which allocations have their call stack taken.
     pub stacks: Setting<Stacks>,
+    /// `CUSHION_TRACE`: where every allocation and free is recorded.
+    pub trace: Setting<ReportTarget>,
+    /// `CUSHION_TRACE_LIMIT`: size at which a trace stops growing. `None`: it grows without bound.
+    pub trace_limit_bytes: Setting<Option<u64>>,
     /// The process's rank in its job (`%r`), from the launcher's variables.
     pub rank: Option<String>,
 }
@@ -131,6 +138,8 @@ impl Default for Config {
             report: Setting::default_to(ReportTarget::default()),
             report_interval: Setting::default_to(Duration::from_secs(30)),
             stacks: Setting::default_to(Stacks::Sampled),
+            trace: Setting::default_to(ReportTarget::Off),
+            trace_limit_bytes: Setting::default_to(Some(TRACE_LIMIT_BYTES)),
             rank: None,
         }
     }

@@ -77,6 +77,10 @@ pub const VARIABLES: &[Variable] = &[
         "time between reports; 0 writes only the one at the end", since "0.1.0"),
     row!("CUSHION_STACKS", stacks, "a stack mode", "off, sampled, all",
         "which allocations have their call stack taken for the leak report", since "0.1.0"),
+    row!("CUSHION_TRACE", trace, "a path pattern", "a file path with the places of CUSHION_REPORT; off",
+        "records every allocation and free there, for cushion trace and cushion replay", since "0.1.0"),
+    row!("CUSHION_TRACE_LIMIT", trace_limit_bytes, "a size", "a size above 0 (512M, 2G, bytes), off",
+        "size at which a trace stops growing; it says how many events it lacks", since "0.1.0"),
 ];
 
 impl Variable {

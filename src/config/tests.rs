@@ -36,6 +36,8 @@ fn every_variable_is_read_and_remembers_where_it_came_from() {
         ("CUSHION_REPORT", "/tmp/%p.json"),
         ("CUSHION_REPORT_INTERVAL", "500ms"),
         ("CUSHION_STACKS", "all"),
+        ("CUSHION_TRACE", "/tmp/%p.trace"),
+        ("CUSHION_TRACE_LIMIT", "512M"),
     ];
     assert_eq!(
         vars.len(),

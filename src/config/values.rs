@@ -115,10 +115,10 @@ impl Mode {
     }
 }
 
-/// Where reports go.
+/// Where a report or a trace goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportTarget {
-    /// No report is written.
+    /// None is written.
     Off,
     /// To the path that this pattern makes.
     Path(PathPattern),

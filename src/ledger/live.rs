@@ -106,17 +106,17 @@ impl LiveTable {
     }
 
     /// Takes out what dies with a context.
-    pub fn remove_context(&self, context: u64) -> Vec<Allocation> {
+    pub fn remove_context(&self, context: u64) -> Vec<(u64, Allocation)> {
         let mut gone = Vec::new();
-        self.table.retain(|_, allocation| {
+        self.table.retain(|(_, key), allocation| {
             let dies = allocation.context == context && allocation.kind.dies_with_context();
             if dies {
-                gone.push(*allocation);
+                gone.push((*key, *allocation));
             }
             !dies
         });
         gone.iter()
-            .for_each(|allocation| self.count_down(allocation));
+            .for_each(|(_, allocation)| self.count_down(allocation));
         gone
     }
 

@@ -106,13 +106,13 @@ impl Ledger {
     }
 
     /// A context was destroyed. What it still held is lost: all of `pooled` (size as requested, and tag), and the
-    /// entries of this ledger that die with their context, which are taken out and returned.
+    /// entries of this ledger that die with their context, which are taken out and returned with their keys.
     pub fn lose_context(
         &self,
         context: u64,
         device: u32,
         pooled: impl IntoIterator<Item = (u64, Tag)>,
-    ) -> Vec<Allocation> {
+    ) -> Vec<(u64, Allocation)> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let mut add = |kind, device, bytes, tag: Tag| {
             let mut group = Group {
@@ -131,7 +131,7 @@ impl Ledger {
             add(Kind::Pooled, device, bytes, tag);
         }
         let gone = self.live.remove_context(context);
-        for allocation in &gone {
+        for (_, allocation) in &gone {
             add(
                 allocation.kind,
                 allocation.device,
@@ -183,7 +183,7 @@ mod tests {
         let gone = ledger.lose_context(1, 0, [(10, Tag::default()), (20, Tag::default())]);
         assert_eq!(
             gone,
-            [allocation(Kind::Managed, 1, 100)],
+            [(0x1000, allocation(Kind::Managed, 1, 100))],
             "its memory is the device's again"
         );
 

@@ -38,6 +38,8 @@ impl Frame {
     pub const NO_MODULE: u32 = u32::MAX;
 }
 
+/// So many frames make the name of a site.
+const NAMED_FRAMES: usize = 6;
 /// So many sites are told apart.
 const SITE_LIMIT: usize = 1 << 16;
 
@@ -160,6 +162,22 @@ impl Sites {
         frames.push(stack);
         entry.insert(site);
         site
+    }
+
+    /// Names of the sites from number `first` on: their innermost frames as file and offset.
+    pub fn names_from(&self, first: usize) -> Vec<String> {
+        let stacks = read(&self.frames).get(first..).unwrap_or_default().to_vec();
+        let modules = read(&self.modules);
+        let name = |frame: &Frame| {
+            let module = modules.modules().get(frame.module as usize);
+            let file = module.and_then(|module| module.path.rsplit('/').next());
+            format!("{}+{:#x}", file.unwrap_or("?"), frame.offset)
+        };
+        let named = |stack: &Arc<[Frame]>| {
+            let innermost = stack.iter().take(NAMED_FRAMES).map(name);
+            innermost.collect::<Vec<_>>().join(" < ")
+        };
+        stacks.iter().map(named).collect()
     }
 
     /// Frames of every site by number, and the modules.

@@ -18,15 +18,19 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// One for each device of the trace, in order of their numbers.
+    /// One for each device of the trace, in order of their numbers. Only memory that a pool could serve is in it.
     pub fn of(trace: &Trace) -> Vec<Workload> {
-        let mut devices: Vec<u32> = trace.events.iter().map(|e| e.device).collect();
+        let other: HashSet<u64> = {
+            let allocations = trace.events.iter().filter(|e| e.action == Action::Alloc);
+            let other = allocations.filter(|e| !e.is_for_a_pool());
+            other.map(|e| e.id).collect()
+        };
+        let of_a_pool = || trace.events.iter().filter(|e| !other.contains(&e.id));
+        let mut devices: Vec<u32> = of_a_pool().map(|e| e.device).collect();
         devices.sort_unstable();
         devices.dedup();
         let events = |device| {
-            trace
-                .events
-                .iter()
+            of_a_pool()
                 .filter(move |e| e.device == device)
                 .copied()
                 .collect()

@@ -14,15 +14,16 @@
 //!
 //! | kind | fields |
 //! |---|---|
-//! | [`ALLOC`] | time ±, size; thread if [`THREAD`]; device and stream if [`PLACE`]; site if [`SITE`] |
+//! | [`ALLOC`] | time ±, size; thread if [`THREAD`]; device and stream if [`PLACE`]; site if [`SITE`]; place in [`Kind::ALL`] if [`SORT`] |
 //! | [`FREE`] | time ±, how many allocations ago it was made; thread if [`THREAD`] |
 //! | [`NAME`] | site, length, UTF-8 text |
 //! | [`LOST`] | how many events were dropped here |
 //! | [`END`] | unmatched frees; nothing may follow |
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::{Action, Event};
+use crate::ledger::Kind;
 
 /// First bytes of a file; the last two are the version.
 pub const MAGIC: &[u8; 8] = b"CUSHTR01";
@@ -44,23 +45,51 @@ pub const THREAD: u8 = 0x08;
 pub const PLACE: u8 = 0x10;
 /// A site follows.
 pub const SITE: u8 = 0x20;
+/// A kind of memory follows; in a chunk the first are [`Kind::Pooled`].
+pub const SORT: u8 = 0x40;
 /// The most that a chunk may hold before compression.
 pub const MAX_CHUNK_BYTES: u32 = 1 << 26;
 
+/// The two lengths before a chunk.
+pub const CHUNK_HEAD_BYTES: usize = 8;
+
 /// What a record may leave out because it repeats.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     pub time_ns: u64,
     pub thread: u64,
     pub device: u32,
     pub stream: u64,
     pub site: u32,
+    pub kind: Kind,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Context {
+            time_ns: 0,
+            thread: 0,
+            device: 0,
+            stream: 0,
+            site: 0,
+            kind: Kind::Pooled,
+        }
+    }
+}
+
+/// An allocation whose free was not written yet.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    /// Counts the allocations of the file.
+    number: u64,
+    /// Its turn among the events.
+    turn: u64,
 }
 
 /// Turns events into the bytes of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
-    live: HashMap<(u32, u64), u64>,
+    live: FxHashMap<(u32, u64), Live>,
     next: u64,
     context: Context,
     unmatched_frees: u64,
@@ -75,16 +104,22 @@ impl Encoder {
     }
 
     /// An allocation or a free. The free of an unknown allocation is counted, not written; an allocation whose id is
-    /// live already means that its free was lost, and that free is written first.
-    pub fn event(&mut self, event: &Event) {
+    /// live already means that its free was lost or is late, and that free is written first; a late one, whose `turn` is
+    /// before that of the allocation which has its id now, has been written then.
+    pub fn event(&mut self, event: &Event, turn: u64) {
         let key = (event.device, event.id);
-        if let Some(number) = self.live.remove(&key) {
-            self.free(event, number);
-        } else if event.action == Action::Free {
-            self.unmatched_frees += 1;
+        match self.live.get(&key).copied() {
+            Some(live) if event.action == Action::Free && turn < live.turn => return,
+            Some(live) => {
+                self.live.remove(&key);
+                self.free(event, live.number);
+            }
+            None if event.action == Action::Free => self.unmatched_frees += 1,
+            None => {}
         }
         if event.action == Action::Alloc {
-            self.live.insert(key, self.next);
+            let number = self.next;
+            self.live.insert(key, Live { number, turn });
             self.alloc(event);
         }
     }
@@ -103,6 +138,7 @@ impl Encoder {
             0
         };
         tag |= if event.site != last.site { SITE } else { 0 };
+        tag |= if event.kind != last.kind { SORT } else { 0 };
         self.raw.push(tag);
         self.time(event.time_ns);
         put(&mut self.raw, event.size_bytes);
@@ -116,11 +152,15 @@ impl Encoder {
         if tag & SITE != 0 {
             put(&mut self.raw, u64::from(event.site));
         }
+        if tag & SORT != 0 {
+            put(&mut self.raw, event.kind.index() as u64);
+        }
         let Event {
             thread,
             device,
             stream,
             site,
+            kind,
             ..
         } = *event;
         self.context = Context {
@@ -128,6 +168,7 @@ impl Encoder {
             device,
             stream,
             site,
+            kind,
             ..self.context
         };
         self.next += 1;

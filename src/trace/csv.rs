@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use super::live::Builder;
 use super::{Action, Event, ReadError, Trace};
+use crate::ledger::Kind;
 
 /// The header line.
-pub const HEADER: &str = "action,id,size_bytes,device,stream,thread,time_ns,site";
+pub const HEADER: &str = "action,id,size_bytes,device,stream,thread,time_ns,site,kind";
 
 /// Parses a whole file.
 pub fn parse(text: &str) -> Result<Trace, ReadError> {
@@ -20,13 +21,13 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
             continue;
         }
         let fields: Vec<&str> = line.split(',').collect();
-        let [action, figures @ ..] = fields.as_slice() else {
+        let [action, figures @ .., kind] = fields.as_slice() else {
             continue;
         };
         if figures.len() != 7 {
             return Err(ReadError::line(
                 number,
-                format!("8 fields, and found {}", fields.len()),
+                format!("9 fields, and found {}", fields.len()),
             ));
         }
         let mut values = [0u64; 7];
@@ -46,9 +47,14 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
         let narrow =
             |v: u64| u32::try_from(v).map_err(|_| ReadError::line(number, "a number below 2^32"));
         let (device, site) = (narrow(device)?, narrow(site)?);
+        let named = Kind::ALL.into_iter().find(|known| known.name() == *kind);
+        let kind = named.ok_or_else(|| {
+            ReadError::line(number, format!("a kind of memory, and found '{kind}'"))
+        })?;
         let event = Event {
             action: Action::Alloc,
             id,
+            kind,
             size_bytes,
             device,
             stream,
@@ -89,11 +95,13 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
             thread,
             time_ns,
             site,
+            kind,
             ..
         } = e;
+        let kind = kind.name();
         writeln!(
             out,
-            "{action},{id},{size_bytes},{device},{stream},{thread},{time_ns},{site}"
+            "{action},{id},{size_bytes},{device},{stream},{thread},{time_ns},{site},{kind}"
         )?;
     }
     Ok(())
@@ -105,7 +113,9 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let text = format!("{HEADER}\nalloc,0,512,1,7,11,100,3\nfree,0,0,1,0,11,200,0\n");
+        let text = format!(
+            "{HEADER}\nalloc,0,512,1,7,11,100,3,pinned_host\nfree,0,0,1,0,11,200,0,pooled\n"
+        );
         let trace = parse(&text).unwrap();
         let mut out = Vec::new();
         write(&trace, &mut out).unwrap();
@@ -114,7 +124,7 @@ mod tests {
 
     #[test]
     fn names_the_line() {
-        let error = parse(&format!("{HEADER}\nalloc,0,x,0,0,0,0,0\n"))
+        let error = parse(&format!("{HEADER}\nalloc,0,x,0,0,0,0,0,pooled\n"))
             .unwrap_err()
             .to_string();
         assert_eq!(
@@ -124,6 +134,10 @@ mod tests {
         assert!(parse(&format!("{HEADER}\nalloc,0\n"))
             .unwrap_err()
             .to_string()
-            .contains("8 fields"));
+            .contains("9 fields"));
+        assert!(parse(&format!("{HEADER}\nalloc,0,1,0,0,0,0,0,soap\n"))
+            .unwrap_err()
+            .to_string()
+            .contains("a kind of memory, and found 'soap'"));
     }
 }

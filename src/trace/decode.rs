@@ -1,13 +1,18 @@
 //! The strict reader of cushion's own format; [`super::codec`] describes it.
+//!
+//! A chunk that the file ends in the midst of is what a program leaves that was killed while it was written, or one
+//! whose disk was full: it is left out, and the trace is not complete. Whatever else is wrong is an error.
 
 use std::io::Read;
 
 use flate2::read::DeflateDecoder;
 
 use super::codec::{
-    Context, ALLOC, END, FREE, KIND, LOST, MAGIC, MAX_CHUNK_BYTES, NAME, PLACE, SITE, THREAD,
+    Context, ALLOC, CHUNK_HEAD_BYTES, END, FREE, KIND, LOST, MAGIC, MAX_CHUNK_BYTES, NAME, PLACE,
+    SITE, SORT, THREAD,
 };
 use super::{Action, Event, ReadError, Trace};
+use crate::ledger::Kind;
 
 /// Parses a whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
@@ -39,6 +44,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
             ));
         }
         let start = file.at;
+        if bytes.len() - start < CHUNK_HEAD_BYTES {
+            break;
+        }
         let raw_bytes = file.u32()?;
         if raw_bytes > MAX_CHUNK_BYTES {
             return Err(ReadError::byte(
@@ -47,6 +55,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
             ));
         }
         let compressed_bytes = file.u32()?;
+        if compressed_bytes > MAX_CHUNK_BYTES {
+            let what = format!("at most {MAX_CHUNK_BYTES} bytes, and found {compressed_bytes}");
+            return Err(ReadError::byte(start + 4, what));
+        }
+        if bytes.len() - file.at < compressed_bytes as usize {
+            break;
+        }
         let compressed = file.take(compressed_bytes as usize)?;
         let mut raw = Vec::new();
         DeflateDecoder::new(compressed)
@@ -127,12 +142,18 @@ impl Decoder {
         if tag & SITE != 0 {
             context.site = input.narrow()?;
         }
+        if tag & SORT != 0 {
+            let at = input.number()?;
+            let kind = usize::try_from(at).ok().and_then(|at| Kind::ALL.get(at));
+            context.kind = *kind.ok_or_else(|| input.expected("a kind of memory"))?;
+        }
         let Context {
             time_ns,
             thread,
             device,
             stream,
             site,
+            kind,
         } = *context;
         let id = self.next;
         self.next += 1;
@@ -140,6 +161,7 @@ impl Decoder {
         self.trace.events.push(Event {
             action: Action::Alloc,
             id,
+            kind,
             size_bytes,
             device,
             stream,

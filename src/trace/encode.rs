@@ -18,8 +18,12 @@ pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     for (site, name) in &trace.sites {
         encoder.name(*site, name);
     }
+    let mut turn = 0;
     for events in trace.events.chunks(CHUNK_EVENTS) {
-        events.iter().for_each(|event| encoder.event(event));
+        for event in events {
+            encoder.event(event, turn);
+            turn += 1;
+        }
         out.write_all(&chunk(&encoder.raw)?)?;
         encoder.start_chunk();
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::ledger::Kind;
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -18,6 +20,8 @@ pub struct Event {
     pub action: Action,
     /// Names the allocation: unique among those that are live. The recording side may pass the address.
     pub id: u64,
+    /// What the memory is. A pool can serve only some kinds ([`Event::is_for_a_pool`]). Pooled for a free.
+    pub kind: Kind,
     /// Size as the program asked; 0 for a free.
     pub size_bytes: u64,
     /// Ordinal of the device.
@@ -38,6 +42,7 @@ impl Event {
         Event {
             action: Action::Alloc,
             id,
+            kind: Kind::Pooled,
             size_bytes,
             device: 0,
             stream,
@@ -45,6 +50,11 @@ impl Event {
             time_ns: 0,
             site: 0,
         }
+    }
+
+    /// Whether a pool of device memory could serve it: the program asked the driver for plain device memory.
+    pub fn is_for_a_pool(&self) -> bool {
+        matches!(self.kind, Kind::Pooled | Kind::Device)
     }
 
     /// A free of which only the id is known.

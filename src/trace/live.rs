@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Action, Event, Trace};
+use crate::ledger::Kind;
 
 /// Builds a [`Trace`] event by event and holds the rules that make one.
 #[derive(Default)]
@@ -42,6 +43,7 @@ impl Builder {
         self.trace.events.push(Event {
             action: Action::Free,
             id,
+            kind: Kind::Pooled,
             size_bytes: 0,
             stream: 0,
             site: 0,

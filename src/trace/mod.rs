@@ -21,8 +21,10 @@ mod decode;
 pub mod encode;
 mod error;
 mod event;
+mod inbox;
 mod kineto;
 mod live;
+mod output;
 mod pickle;
 mod read;
 mod rmm;
@@ -32,5 +34,6 @@ mod writer;
 
 pub use error::{Position, ReadError};
 pub use event::{Action, Event, Trace};
+pub use inbox::Recorded;
 pub use read::{parse, read_file, Format};
 pub use writer::{TraceOptions, TraceWriter, WriterStats};

@@ -1,34 +1,30 @@
-//! Records a running program: the caller leaves a fixed-size record in a buffer, a thread of the writer's own encodes.
-//!
-//! The order of the file is the order of the calls to [`TraceWriter::record`]. For it to be the truth about addresses,
-//! record an allocation after the pool gave the memory and a free before the pool gets it back.
+//! Records a running program: its threads leave events in buffers, and whoever flushes encodes, compresses and writes
+//! them. No thread is started here.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
-use super::codec::{Encoder, MAX_CHUNK_BYTES};
-use super::{encode, Event};
+use super::inbox::{Inbox, Waiting};
+use super::output::Output;
+use super::{Event, Recorded};
 
 /// Bounds of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceOptions {
-    /// Events that may wait to be encoded. More are dropped and counted, never waited for.
+    /// Events of some of the threads (there are sixteen such groups) that may wait to be written. More are dropped and
+    /// counted, never waited for.
     pub buffer_events: usize,
     /// Size at which the file stops growing; later events are counted as lost.
     pub max_file_bytes: u64,
-    /// Longest time for which an event stays in memory only.
-    pub flush_interval: Duration,
 }
 
 impl Default for TraceOptions {
     fn default() -> Self {
         TraceOptions {
-            buffer_events: 1 << 16,
+            buffer_events: 1 << 15,
             max_file_bytes: 1 << 30,
-            flush_interval: Duration::from_millis(200),
         }
     }
 }
@@ -47,136 +43,108 @@ pub struct WriterStats {
 /// A recording in progress. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct TraceWriter {
-    shared: Arc<Shared>,
     start: Instant,
-}
-
-#[derive(Debug)]
-struct Shared {
-    inbox: Mutex<Inbox>,
-    wake: Condvar,
-    /// Taken before `inbox` is swapped and held until the swapped events are written, so chunks keep their order.
-    file: Mutex<Output>,
+    inbox: Inbox,
     options: TraceOptions,
+    /// Held while the buffers are emptied and what was in them is written, so that chunks keep their order.
+    file: Mutex<Writing>,
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
-    events: Vec<Event>,
-    names: Vec<(u32, String)>,
-    lost: u64,
-    closed: bool,
+struct Writing {
+    output: Option<Output>,
+    /// Empty buffers.
+    spares: Vec<Vec<Waiting>>,
 }
-
-#[derive(Debug)]
-struct Output {
-    file: File,
-    encoder: Encoder,
-    spare: Vec<Event>,
-    stats: WriterStats,
-    /// Lost events that the file already tells of.
-    said_lost: u64,
-    /// No more events are written: the bound is reached, or the disk refused.
-    full: bool,
-    /// The end record is written, or cannot be.
-    ended: bool,
-}
-
-/// What one drain takes out of the inbox.
-struct Batch {
-    events: Vec<Event>,
-    names: Vec<(u32, String)>,
-    lost: u64,
-}
-
-/// Room kept below the file's bound for the last chunk (the lost mark and the end record).
-const END_BYTES: u64 = 256;
 
 impl TraceWriter {
-    /// Creates the file and starts the writer's thread. `header`: settings and facts of the process, as JSON.
+    /// A recording that has no file yet: events wait, as many as there is room for.
+    pub fn new(options: TraceOptions) -> TraceWriter {
+        TraceWriter {
+            start: Instant::now(),
+            inbox: Inbox::new(options.buffer_events.max(1)),
+            options,
+            file: Mutex::default(),
+        }
+    }
+
+    /// A recording with its file.
     pub fn create(
         path: &Path,
         header: &serde_json::Value,
         options: TraceOptions,
     ) -> io::Result<TraceWriter> {
-        // More would not fit into a chunk.
-        let options = TraceOptions {
-            buffer_events: options.buffer_events.clamp(1, 1 << 20),
-            ..options
-        };
-        let mut file = File::create(path)?;
-        let head = encode::head(header)?;
-        file.write_all(&head)?;
-        let stats = WriterStats {
-            file_bytes: head.len() as u64,
-            ..WriterStats::default()
-        };
-        let room = || Vec::with_capacity(options.buffer_events);
-        let encoder = Encoder::default();
-        let output = Output {
-            file,
-            encoder,
-            spare: room(),
-            stats,
-            said_lost: 0,
-            full: false,
-            ended: false,
-        };
-        let inbox = Inbox {
-            events: room(),
-            ..Inbox::default()
-        };
-        let shared = Arc::new(Shared {
-            inbox: Mutex::new(inbox),
-            wake: Condvar::new(),
-            file: Mutex::new(output),
-            options,
-        });
-        let for_thread = Arc::clone(&shared);
-        // Never joined: it ends by itself once the recording is finished, and may be gone already while a process exits.
-        std::thread::Builder::new()
-            .name("cushion-trace".into())
-            .spawn(move || for_thread.run())?;
-        Ok(TraceWriter {
-            shared,
-            start: Instant::now(),
-        })
+        let writer = TraceWriter::new(options);
+        writer.open(path, header)?;
+        Ok(writer)
     }
 
-    /// Records one event; its `time_ns` is set here. Never waits for the file.
-    pub fn record(&self, event: Event) {
+    /// Puts the file in place, if there is none yet. `header`: settings and facts of the process, as JSON.
+    pub fn open(&self, path: &Path, header: &serde_json::Value) -> io::Result<()> {
+        let mut writing = lock(&self.file);
+        if writing.output.is_none() {
+            let output = Output::create(path, header, self.options.max_file_bytes)?;
+            writing.output = Some(output);
+        }
+        Ok(())
+    }
+
+    /// Takes a turn for an event that is recorded later: take it before a free, and record the free after it.
+    pub fn turn(&self) -> u64 {
+        self.inbox.turn()
+    }
+
+    /// Records one event; its `time_ns` is set here. Never waits for the file. `turn`: from [`TraceWriter::turn`], for a
+    /// free; an allocation takes its own, so record it after its memory was given and before the program has it.
+    pub fn record(&self, turn: Option<u64>, event: Event) -> Recorded {
         let time_ns = self.start.elapsed().as_nanos() as u64;
-        let mut inbox = lock(&self.shared.inbox);
-        let waiting = inbox.events.len();
-        if inbox.closed {
-            return;
-        }
-        if waiting >= self.shared.options.buffer_events {
-            inbox.lost += 1;
-            return;
-        }
-        inbox.events.push(Event { time_ns, ..event });
-        drop(inbox);
-        if waiting == self.shared.options.buffer_events / 2 {
-            self.shared.wake.notify_one();
-        }
+        self.inbox.put(turn, Event { time_ns, ..event })
     }
 
     /// Gives the number of a site its name. Once per site.
     pub fn name_site(&self, site: u32, name: &str) {
-        lock(&self.shared.inbox).names.push((site, name.to_owned()));
+        self.inbox.name(site, name.to_owned());
     }
 
-    /// Writes what waits. Errors of the file end the recording and are reported once.
+    /// Writes what waits. Nothing is written, and nothing lost, while there is no file.
+    ///
+    /// # Errors
+    /// The file's, once: the recording has ended then, and later events are ignored.
     pub fn flush(&self) -> io::Result<WriterStats> {
-        self.shared.drain(false)
+        self.drain(lock(&self.file), false)
     }
 
     /// Ends the recording: writes what waits and the end record. Later events are ignored.
+    ///
+    /// # Errors
+    /// The file's, once.
     pub fn finish(&self) -> io::Result<WriterStats> {
-        lock(&self.shared.inbox).closed = true;
-        self.shared.wake.notify_one();
-        self.shared.drain(true)
+        self.drain(lock(&self.file), true)
+    }
+
+    /// The same if no other thread is writing at this moment.
+    pub fn try_finish(&self) -> Option<io::Result<WriterStats>> {
+        let writing = match self.file.try_lock() {
+            Ok(writing) => writing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.drain(writing, true))
+    }
+
+    fn drain(&self, mut writing: MutexGuard<'_, Writing>, end: bool) -> io::Result<WriterStats> {
+        let Writing { output, spares } = &mut *writing;
+        let Some(output) = output else {
+            return Ok(WriterStats::default());
+        };
+        if end {
+            self.inbox.close();
+        }
+        let written = output.write(self.inbox.drain(spares), end);
+        if written.is_err() {
+            self.inbox.close();
+        }
+        written.map(|()| output.stats())
     }
 }
 
@@ -184,109 +152,6 @@ impl Drop for TraceWriter {
     fn drop(&mut self) {
         // Nobody is left to be told of a full disk.
         let _ = self.finish();
-    }
-}
-
-impl Shared {
-    fn run(&self) {
-        loop {
-            let inbox = lock(&self.inbox);
-            if inbox.closed {
-                return;
-            }
-            let woken = self.wake.wait_timeout(inbox, self.options.flush_interval);
-            let (inbox, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            let (idle, closed) = (
-                inbox.events.is_empty() && inbox.names.is_empty(),
-                inbox.closed,
-            );
-            drop(inbox);
-            // `finish` drains for itself once it has closed the inbox.
-            if closed || (!idle && self.drain(false).is_err()) {
-                return;
-            }
-        }
-    }
-
-    fn drain(&self, end: bool) -> io::Result<WriterStats> {
-        let mut output = lock(&self.file);
-        let mut batch = Batch {
-            events: std::mem::take(&mut output.spare),
-            names: Vec::new(),
-            lost: 0,
-        };
-        let mut inbox = lock(&self.inbox);
-        std::mem::swap(&mut batch.events, &mut inbox.events);
-        std::mem::swap(&mut batch.names, &mut inbox.names);
-        batch.lost = std::mem::take(&mut inbox.lost);
-        drop(inbox);
-        let result = output.write(&batch, end, self.options.max_file_bytes);
-        batch.events.clear();
-        output.spare = batch.events;
-        result.map(|()| output.stats)
-    }
-}
-
-impl Output {
-    fn write(&mut self, batch: &Batch, end: bool, max_file_bytes: u64) -> io::Result<()> {
-        self.lose(batch.lost);
-        if self.full || self.ended {
-            self.lose(batch.events.len() as u64);
-        } else {
-            self.append(batch, max_file_bytes)?;
-        }
-        if end && !self.ended {
-            self.ended = true;
-            self.encoder.start_chunk();
-            self.say_lost();
-            self.encoder.end(0);
-            let chunk = encode::chunk(&self.encoder.raw)?;
-            self.put(&chunk)?;
-        }
-        Ok(())
-    }
-
-    fn append(&mut self, batch: &Batch, max_file_bytes: u64) -> io::Result<()> {
-        self.encoder.start_chunk();
-        for (site, name) in &batch.names {
-            self.encoder.name(*site, name);
-        }
-        for event in &batch.events {
-            self.encoder.event(event);
-        }
-        self.say_lost();
-        if self.encoder.raw.is_empty() {
-            return Ok(());
-        }
-        let chunk = encode::chunk(&self.encoder.raw)?;
-        let room = max_file_bytes.saturating_sub(self.stats.file_bytes + END_BYTES);
-        if chunk.len() as u64 > room || self.encoder.raw.len() > MAX_CHUNK_BYTES as usize {
-            self.full = true;
-            self.lose(batch.events.len() as u64);
-            return Ok(());
-        }
-        self.stats.written_events += batch.events.len() as u64;
-        self.put(&chunk)
-    }
-
-    fn lose(&mut self, events: u64) {
-        self.stats.lost_events += events;
-    }
-
-    fn say_lost(&mut self) {
-        let unsaid = self.stats.lost_events - self.said_lost;
-        if unsaid > 0 {
-            self.encoder.lost(unsaid);
-        }
-        self.said_lost = self.stats.lost_events;
-    }
-
-    fn put(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.file
-            .write_all(chunk)
-            .inspect_err(|_| (self.full, self.ended) = (true, true))?;
-        self.stats.file_bytes += chunk.len() as u64;
-        Ok(())
     }
 }
 
@@ -306,7 +171,7 @@ mod tests {
         let writer = TraceWriter::create(&path, &serde_json::json!({"pid": 7}), options).unwrap();
         writer.name_site(3, "main.cu:12");
         for event in events {
-            writer.record(*event);
+            writer.record(None, *event);
         }
         let stats = writer.finish().unwrap();
         (read_file(&path).unwrap(), stats)
@@ -384,6 +249,85 @@ mod tests {
         assert!(trace.complete && stats.file_bytes <= 4096);
         assert_eq!(trace.events.len() as u64 + trace.lost_events, 50_000);
         assert_eq!(stats.lost_events, trace.lost_events);
+    }
+
+    fn started(
+        directory: &tempfile::TempDir,
+        max_file_bytes: u64,
+    ) -> (std::path::PathBuf, TraceWriter) {
+        let path = directory.path().join("t");
+        let options = TraceOptions {
+            max_file_bytes,
+            ..TraceOptions::default()
+        };
+        let writer = TraceWriter::create(&path, &serde_json::json!({}), options).unwrap();
+        (path, writer)
+    }
+
+    #[test]
+    fn a_free_that_comes_a_batch_late_frees_what_it_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, writer) = started(&directory, 1 << 20);
+        writer.record(None, Event::alloc(1, 10, 0));
+        let early = writer.turn();
+        // Another thread has the same memory already.
+        writer.record(None, Event::alloc(1, 20, 0));
+        writer.flush().unwrap();
+        writer.record(Some(early), Event::free(1));
+        writer.finish().unwrap();
+        let trace = read_file(&path).unwrap();
+        let actions: Vec<_> = trace.events.iter().map(|e| (e.action, e.id)).collect();
+        assert_eq!(
+            actions,
+            [(Action::Alloc, 0), (Action::Free, 0), (Action::Alloc, 1)],
+            "the second allocation stays live"
+        );
+        assert_eq!(trace.unmatched_frees, 0);
+    }
+
+    #[test]
+    fn what_a_kill_leaves_is_read_up_to_the_last_flush() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, writer) = started(&directory, 1 << 20);
+        let mut lengths = Vec::new();
+        for id in 0..3 {
+            writer.record(None, Event::alloc(id, 10, 0));
+            lengths.push(writer.flush().unwrap().file_bytes as usize);
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        for length in lengths[0]..bytes.len() {
+            let (trace, _) = crate::trace::parse(&bytes[..length]).unwrap();
+            let whole = lengths.iter().filter(|flushed| **flushed <= length).count();
+            assert_eq!((trace.events.len(), trace.complete), (whole, false));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_full_says_so_before_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, writer) = started(&directory, 300);
+        for _ in 0..2 {
+            for id in 0..500 {
+                writer.record(None, Event::alloc(id, id * 999, id));
+            }
+            writer.flush().unwrap();
+        }
+        let trace = read_file(&path).unwrap();
+        assert!(!trace.complete && trace.lost_events == 500, "{trace:?}");
+        assert!(writer.finish().unwrap().file_bytes <= 300);
+        assert_eq!(read_file(&path).unwrap().lost_events, 1000);
+    }
+
+    #[test]
+    fn a_file_that_takes_its_place_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, writer) = started(&directory, 1 << 20);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        writer.record(None, Event::alloc(1, 10, 0));
+        assert!(writer.flush().is_err());
+        assert!(writer.finish().is_ok(), "said once");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[test]

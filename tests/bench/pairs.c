@@ -7,6 +7,9 @@
  *
  * Each figure is the median of 9 runs after a warm one; a run lasts at least 20 ms.
  *
+ * usage: pairs bursts           4,000 pairs of 512 B and a rest of 20 ms, 101 times: the median burst's nanoseconds a pair. What another
+ * thread does with what a burst has left behind (a trace, a scrub) falls into the rest.
+ *
  * usage: pairs NAME COUNT [streams]    Makes so many pairs of a pattern and measures nothing, for a profiler: same_512B, same_1MiB,
  * same_64MiB, window_1000, window_100000 (blocks up to 8 KiB). With `streams` the program has a second stream.
  */
@@ -118,6 +121,23 @@ static void measure(const char *name, void (*work)(long, void *), void *argument
     fflush(stdout);
 }
 
+static void bursts(void)
+{
+    enum { BURSTS = 101, PAIRS = 4000 };
+    double run[BURSTS];
+    size_t size = 512;
+    struct timespec rest = { 0, 20000000 };
+    same(PAIRS, &size);
+    for (int i = 0; i < BURSTS; i++) {
+        nanosleep(&rest, NULL);
+        double start = now();
+        same(PAIRS, &size);
+        run[i] = (now() - start) / PAIRS;
+    }
+    qsort(run, BURSTS, sizeof *run, ascending);
+    printf("bursts %.1f\n", run[BURSTS / 2]);
+}
+
 static address many[MANY];
 
 /* Whoever takes the cost of one count from that of another is rid of the filling. */
@@ -154,6 +174,7 @@ int main(int count, char **argument)
     unsigned seed = 77;
     if (count > 2) return count_only(count, argument);
     open_device();
+    if (count > 1 && !strcmp(argument[1], "bursts")) return bursts(), 0;
     measure("same_512B", same, &sizes[0]);
     measure("same_1MiB", same, &sizes[1]);
     measure("same_64MiB", same, &sizes[2]);

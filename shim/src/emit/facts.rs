@@ -120,6 +120,19 @@ pub fn path(sequence: u64) -> PathFacts {
     }
 }
 
+/// What a trace begins with.
+pub fn trace_header() -> serde_json::Value {
+    let settings = settings::get().config.settings();
+    let settings = settings
+        .into_iter()
+        .map(|setting| (setting.name, setting.value.into()));
+    serde_json::json!({
+        "recorder": concat!("cushion ", env!("CARGO_PKG_VERSION")),
+        "process": FIXED.process,
+        "settings": settings.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
 /// Everything, now.
 pub fn input(reason: Reason) -> ReportInput {
     let contexts = contexts::all();

@@ -1,4 +1,5 @@
-//! When reports are written: by one background thread that starts with the first allocation, and once more at the end.
+//! When reports and traces are written: by one background thread that starts with the first allocation, and once more at
+//! the end.
 //!
 //! # Decision: who writes the last report
 //! At exit() and quick_exit() the leaving thread writes it. At _exit() the caller may hold any lock, malloc's among
@@ -9,7 +10,8 @@ mod facts;
 
 use crate::device::{contexts, settings};
 use crate::process::{self, Way};
-use cushion::config::ReportTarget;
+use crate::trace;
+use cushion::config::{PathFacts, ReportTarget};
 use cushion::report::{self, History, Reason};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -18,20 +20,28 @@ use std::time::{Duration, Instant};
 /// Longest that the end of the process waits for a report.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
+/// How often the thread looks for what nobody wakes it for, if there is anything of that kind.
+const TICK: Duration = Duration::from_millis(250);
+
 static STARTED: Once = Once::new();
 static RUNNING: AtomicBool = AtomicBool::new(false);
 /// What the thread was asked for.
 static ASKED: Mutex<Asked> = Mutex::new(Asked {
     last: false,
     done: false,
+    soon: false,
 });
 static CHANGED: Condvar = Condvar::new();
 /// Held while a report is made and written.
 static HISTORY: Mutex<Option<History>> = Mutex::new(None);
 
 struct Asked {
+    /// The last word.
     last: bool,
+    /// The last word is said.
     done: bool,
+    /// A look at what there is to do, now.
+    soon: bool,
 }
 
 /// The process allocates: from now on it is reported.
@@ -41,12 +51,27 @@ pub fn start() {
         for warning in &settings::get().warnings {
             process::say(&warning.to_string());
         }
-        if matches!(settings::get().config.report.value, ReportTarget::Off) {
-            return;
+        if is_reported() || has_ticks() {
+            process::on_exit(at_exit);
+            spawn();
         }
-        process::on_exit(at_exit);
-        spawn();
     });
+}
+
+fn is_reported() -> bool {
+    !matches!(settings::get().config.report.value, ReportTarget::Off)
+}
+
+/// Whether the thread has work between reports.
+fn has_ticks() -> bool {
+    trace::is_wanted()
+}
+
+/// Has the thread look now for what there is to do.
+#[cold]
+pub fn wake() {
+    lock(&ASKED).soon = true;
+    CHANGED.notify_all();
 }
 
 /// Starts the thread with every signal blocked, so that none of the program's is delivered there.
@@ -69,40 +94,44 @@ fn spawn() {
 
 fn run() {
     let interval = settings::get().config.report_interval.value;
-    let mut next = Instant::now() + interval;
+    let interval = (is_reported() && !interval.is_zero()).then_some(interval);
+    let mut report_at = interval.map(|interval| Instant::now() + interval);
     loop {
-        let mut asked = lock(&ASKED);
-        while !asked.last {
-            let wait = match interval.is_zero() {
-                true => Duration::MAX,
-                false => next.saturating_duration_since(Instant::now()),
-            };
-            if wait.is_zero() {
-                break;
-            }
-            asked = match wait == Duration::MAX {
-                true => CHANGED.wait(asked).unwrap_or_else(PoisonError::into_inner),
-                false => {
-                    CHANGED
-                        .wait_timeout(asked, wait)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            };
-        }
-        let last = asked.last;
-        drop(asked);
-        write(
-            &mut lock(&HISTORY),
-            if last { Reason::Exit } else { Reason::Periodic },
-        );
-        if last {
+        let until_report = report_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let tick = has_ticks().then_some(TICK);
+        let is_last = rest(until_report.into_iter().chain(tick).min());
+        if is_last {
+            write(&mut lock(&HISTORY), Reason::Exit);
+            trace::finish(Instant::now() + LAST_WORD);
             lock(&ASKED).done = true;
             CHANGED.notify_all();
             return;
         }
-        next = Instant::now() + interval;
+        trace::flush();
+        if report_at.is_some_and(|at| at <= Instant::now()) {
+            write(&mut lock(&HISTORY), Reason::Periodic);
+            report_at = interval.map(|interval| Instant::now() + interval);
+        }
     }
+}
+
+/// Waits until something is asked for, or for this long. Whether it is the last word.
+fn rest(longest: Option<Duration>) -> bool {
+    let asked = lock(&ASKED);
+    let nothing = |asked: &mut Asked| !asked.last && !asked.soon;
+    let mut asked = match longest {
+        Some(longest) => {
+            CHANGED
+                .wait_timeout_while(asked, longest, nothing)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+        }
+        None => CHANGED
+            .wait_while(asked, nothing)
+            .unwrap_or_else(PoisonError::into_inner),
+    };
+    asked.soon = false;
+    asked.last
 }
 
 fn at_exit(way: Way) {
@@ -113,13 +142,15 @@ fn at_exit(way: Way) {
     let deadline = Instant::now() + LAST_WORD;
     loop {
         if let Ok(mut history) = HISTORY.try_lock() {
-            return write(&mut history, Reason::Exit);
+            write(&mut history, Reason::Exit);
+            break;
         }
         if Instant::now() > deadline {
-            return;
+            break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    trace::finish(deadline);
 }
 
 fn ask_the_thread() {
@@ -164,4 +195,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Every pool, dead or alive, has its figures in the report.
 pub fn context_ended(context: &contexts::Context) {
     facts::retire(context);
+}
+
+/// What tells this process's trace from others.
+pub fn path_facts() -> PathFacts {
+    facts::path(0)
+}
+
+/// What a trace says of the process.
+pub fn trace_header() -> serde_json::Value {
+    facts::trace_header()
 }

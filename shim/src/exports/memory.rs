@@ -10,7 +10,9 @@ use crate::device::contexts::{self, Context};
 use crate::device::{capture, order, reclaim, scrub, settings};
 use crate::exports::stream::named;
 use crate::ledger::{self, Kind, Space};
-use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
+use crate::trace;
+use cushion::ledger::Tag;
+use cushion::pool::{Found, FreeMode, FreeOutcome, Grant, Refusal, Request};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -184,10 +186,10 @@ fn pooled(size_bytes: u64) -> Answer {
             isolated: false,
         };
         match context.pool.allocate(&context.backing, request) {
-            Ok(grant) => Answer::Pooled(grant.address),
+            Ok(grant) => granted(context, &request, grant),
             Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
                 match context.pool.allocate(&context.backing, request) {
-                    Ok(grant) => Answer::Pooled(grant.address),
+                    Ok(grant) => granted(context, &request, grant),
                     Err(refusal) => answer(refusal),
                 }
             }
@@ -195,6 +197,20 @@ fn pooled(size_bytes: u64) -> Answer {
         }
     })
     .unwrap_or(Answer::Driver)
+}
+
+#[inline]
+fn granted(context: &Context, request: &Request, grant: Grant) -> Answer {
+    let (device, tag) = (context.backing.device, Tag(request.tag));
+    trace::allocated(
+        Kind::Pooled,
+        grant.address,
+        request.size_bytes,
+        device,
+        0,
+        tag,
+    );
+    Answer::Pooled(grant.address)
 }
 
 fn answer(refusal: Refusal) -> Answer {
@@ -250,12 +266,14 @@ fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<S
 }
 
 fn freed(context: &Context, address: CUdeviceptr, mode: FreeMode) -> Option<Status> {
+    let turn = trace::turn();
     match context.pool.free(&context.backing, address, mode) {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),
         FreeOutcome::Freed {
             requested_bytes, ..
         } => {
+            trace::freed(turn, Kind::Pooled, address, context.backing.device);
             if !mode.capturing {
                 scrub::ahead(context, requested_bytes);
             }

@@ -13,8 +13,9 @@ pub unsafe fn alloc(
 ) -> Status {
     // SAFETY: the caller's arguments, unchanged; the address is read after success only.
     unsafe {
-        ledger::counted(
+        ledger::counted_on_stream(
             Kind::Async,
+            stream as u64,
             size_bytes as u64,
             || real(address, size_bytes, stream),
             || *address,
@@ -32,8 +33,9 @@ pub unsafe fn alloc_from_pool(
 ) -> Status {
     // SAFETY: as above.
     unsafe {
-        ledger::counted(
+        ledger::counted_on_stream(
             Kind::PoolAsync,
+            stream as u64,
             size_bytes as u64,
             || real(address, size_bytes, pool, stream),
             || *address,

@@ -4,7 +4,7 @@ use super::records::amend;
 use super::{Context, Known, GENERATION, REGISTRY};
 use crate::abi::*;
 use crate::device::capture::{self, Capturing};
-use crate::emit;
+use crate::{emit, trace};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -47,6 +47,7 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
     Some(Removed {
         known,
         captures: capture::end_all_of(handle),
+        turn: trace::turn(),
         pool,
     })
 }
@@ -55,6 +56,8 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
 pub struct Removed {
     known: Option<Arc<Known>>,
     captures: Vec<Capturing>,
+    /// When what lives in it dies, in the order of the trace: before the driver can give its memory to others.
+    pub turn: Option<u64>,
     /// Its pool, if it ever allocated.
     pub pool: Option<Arc<Context>>,
 }

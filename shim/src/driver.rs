@@ -64,6 +64,7 @@ functions! {
     required primary_get_state = c"cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
     required stream_create = c"cuStreamCreate"(*mut CUstream, c_uint);
     required stream_wait_event = c"cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    optional event_query = c"cuEventQuery"(CUevent);
     optional device_get_uuid = c"cuDeviceGetUuid"(*mut c_void, CUdevice);
     /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
     optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);

@@ -54,7 +54,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
             .transpose()?
             .unwrap_or_default(),
         limit_bytes: args.limit,
-        settings: super::config_of_environment().pool_settings(),
+        settings: super::config_of_environment().pool_settings(None),
         samples: args.samples,
     };
     let policies = if args.policy.is_empty() {

@@ -35,6 +35,15 @@ pub struct RunArgs {
     /// Blocks of at least this size are never split
     #[arg(long, value_name = "SIZE", value_parser = of("CUSHION_MAX_SPLIT_SIZE"))]
     max_split: Option<OsString>,
+    /// Per cent of the limit beyond which the pool gives free segments back before it grows
+    #[arg(long, value_name = "PERCENT", value_parser = of("CUSHION_GC_THRESHOLD"))]
+    gc_threshold: Option<OsString>,
+    /// Free segments that nothing was allocated from for so long are given back
+    #[arg(long, value_name = "DURATION", value_parser = of("CUSHION_IDLE_TRIM"))]
+    idle_trim: Option<OsString>,
+    /// Memory taken when a context first allocates (20G; 0:20G,1:10G)
+    #[arg(long, value_name = "SIZE", value_parser = of("CUSHION_PREALLOCATE"))]
+    preallocate: Option<OsString>,
     /// faithful or fast
     #[arg(long, value_name = "MODE", value_parser = of("CUSHION_MODE"))]
     mode: Option<OsString>,
@@ -82,6 +91,9 @@ impl RunArgs {
             ("CUSHION_MEMORY_FRACTION", &self.fraction),
             ("CUSHION_MEMORY_LIMIT", &self.limit),
             ("CUSHION_MAX_SPLIT_SIZE", &self.max_split),
+            ("CUSHION_GC_THRESHOLD", &self.gc_threshold),
+            ("CUSHION_IDLE_TRIM", &self.idle_trim),
+            ("CUSHION_PREALLOCATE", &self.preallocate),
             ("CUSHION_MODE", &self.mode),
             ("CUSHION_FREE_SYNC", &self.free_sync),
             ("CUSHION_ZERO", &self.zero),

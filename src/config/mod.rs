@@ -18,7 +18,7 @@ pub use pattern::{rank_of, PathFacts, PathPattern};
 pub use per_device::PerDevice;
 pub use table::{markdown, Variable, VARIABLES};
 pub use torch_conf::TorchConf;
-pub use values::{FreeSync, Mode, ReportTarget, Stacks, Zero};
+pub use values::{FreeSync, Mode, Percent, ReportTarget, Stacks, Zero};
 pub use warning::Warning;
 
 use std::ffi::OsString;
@@ -106,6 +106,12 @@ pub struct Config {
     pub memory_fraction: Setting<PerDevice<f64>>,
     /// `CUSHION_MEMORY_LIMIT`: bytes of each device's memory.
     pub memory_limit_bytes: Setting<PerDevice<u64>>,
+    /// `CUSHION_GC_THRESHOLD`: per cent of the limit from which on idle memory goes back before the pool grows. `None`: off.
+    pub gc_threshold_percent: Setting<Option<Percent>>,
+    /// `CUSHION_IDLE_TRIM`: time for which memory may be idle before it goes back; zero means for ever.
+    pub idle_trim: Setting<Duration>,
+    /// `CUSHION_PREALLOCATE`: bytes of each device taken when a context first allocates.
+    pub preallocate_bytes: Setting<PerDevice<u64>>,
     /// `CUSHION_CONF`: as given; already applied to the settings it names.
     pub conf: Setting<TorchConf>,
     /// `CUSHION_REPORT`: where reports go.
@@ -134,6 +140,9 @@ impl Default for Config {
             max_split_size_bytes: Setting::default_to(None),
             memory_fraction: Setting::default_to(PerDevice::default()),
             memory_limit_bytes: Setting::default_to(PerDevice::default()),
+            gc_threshold_percent: Setting::default_to(None),
+            idle_trim: Setting::default_to(Duration::ZERO),
+            preallocate_bytes: Setting::default_to(PerDevice::default()),
             conf: Setting::default_to(TorchConf::default()),
             report: Setting::default_to(ReportTarget::default()),
             report_interval: Setting::default_to(Duration::from_secs(30)),

@@ -4,17 +4,16 @@
 use std::fmt;
 
 use super::values::parse_fraction;
-use super::{Config, Origin, PerDevice, Setting, Warning};
+use super::{Config, Origin, PerDevice, Percent, Setting, Warning};
 use crate::units::MIB;
 
 /// Name of the variable.
 pub(super) const NAME: &str = "CUSHION_CONF";
 
 /// Keys that PyTorch knows and cushion has no setting for.
-const PYTORCH_ONLY: [&str; 14] = [
+const PYTORCH_ONLY: [&str; 13] = [
     "backend",
     "expandable_segments",
-    "garbage_collection_threshold",
     "graph_capture_record_stream_reuse",
     "large_segment_size_mb",
     "max_non_split_rounding_mb",
@@ -96,6 +95,13 @@ fn set(config: &mut Config, key: &str, value: &str) -> Result<(), Warning> {
                 ..PerDevice::default()
             };
             config.memory_fraction = Setting { value, origin };
+        }
+        "garbage_collection_threshold" => {
+            let share = parse_fraction(value);
+            let share = share.ok_or_else(|| bad("a number above 0, at most 1"))?;
+            let percent = ((share * 100.0).round() as u32).clamp(1, 100);
+            let value = Some(Percent(percent));
+            config.gc_threshold_percent = Setting { value, origin };
         }
         _ if PYTORCH_ONLY.contains(&key) => return Err(Warning::foreign_conf(key)),
         _ => return Err(Warning::unknown_conf(key)),

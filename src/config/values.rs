@@ -115,6 +115,31 @@ impl Mode {
     }
 }
 
+/// From 1 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Percent(pub u32);
+
+/// A percentage, or `off`.
+impl Value for Option<Percent> {
+    fn parse(text: &OsStr) -> Option<Self> {
+        match text.to_str()?.trim() {
+            "off" => Some(None),
+            number => {
+                let number = number.strip_suffix('%').unwrap_or(number).trim_end();
+                let plain = number.bytes().all(|b| b.is_ascii_digit());
+                let percent = plain.then(|| number.parse().ok())??;
+                (1..=100)
+                    .contains(&percent)
+                    .then_some(Some(Percent(percent)))
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        self.map_or_else(|| "off".to_owned(), |percent| percent.0.to_string())
+    }
+}
+
 /// Where a report or a trace goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReportTarget {

@@ -11,6 +11,7 @@ const UNLIMITED: u64 = u64::MAX;
 pub struct Budget {
     limit_bytes: AtomicU64,
     used_bytes: AtomicU64,
+    device_bytes: Option<u64>,
 }
 
 /// A charge that would have gone past the limit. Nothing was charged.
@@ -28,7 +29,21 @@ impl Budget {
         Budget {
             limit_bytes: AtomicU64::new(limit_bytes.unwrap_or(UNLIMITED)),
             used_bytes: AtomicU64::new(0),
+            device_bytes: None,
         }
+    }
+
+    /// The same for a device of a known size.
+    pub fn of_device(limit_bytes: Option<u64>, device_bytes: u64) -> Self {
+        Budget {
+            device_bytes: Some(device_bytes).filter(|&bytes| bytes > 0),
+            ..Budget::new(limit_bytes)
+        }
+    }
+
+    /// The most that can be held: the limit, or without one what the device has, if that is known.
+    pub fn most_bytes(&self) -> Option<u64> {
+        self.limit_bytes().or(self.device_bytes)
     }
 
     /// The limit, if there is one.

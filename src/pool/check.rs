@@ -15,7 +15,8 @@ impl Pool {
     pub fn check(&self) {
         let state = self.lock();
         let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
-        let (mut live, mut block_count, mut idle_bytes) = (0, 0, 0);
+        let (mut live, mut block_count) = (0, 0);
+        let (mut idle_bytes, mut ahead_idle_bytes) = (0, 0);
         let mut free: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
         let mut unfenced: BTreeMap<u64, u64> = BTreeMap::new();
         let kinds = [
@@ -104,6 +105,7 @@ impl Pool {
             assert_eq!(busy == 0, segment.is_idle(), "WHOLE: idle list");
             if busy == 0 {
                 idle_bytes += segment.size_bytes;
+                ahead_idle_bytes += if segment.ahead { segment.size_bytes } else { 0 };
             }
         }
         for (place, &kind) in kinds.iter().enumerate() {
@@ -143,6 +145,10 @@ impl Pool {
         );
         assert_eq!(state.held_bytes, held, "SUMS: held");
         assert_eq!(state.segments.idle_bytes, idle_bytes, "SUMS: idle");
+        assert_eq!(
+            state.segments.ahead_idle_bytes, ahead_idle_bytes,
+            "SUMS: idle and taken ahead"
+        );
         let unfenced_bytes: u64 = unfenced.values().sum();
         for (epoch, bytes) in unfenced {
             assert_eq!(

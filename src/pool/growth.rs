@@ -11,6 +11,9 @@
 //! segments in use to idle ones; putting small blocks at the far end of large ones. Not cutting idle segments for much
 //! smaller requests helps some (up to 5 points) and costs others ten times the calls.
 //!
+//! What was taken ahead of need (`Pool::preallocate`) and is idle does not count here, nor does it go back for the slack's
+//! sake: for the limit's, the driver's, the threshold's and a trim's it does.
+//!
 //! # The ladder before a refusal
 //! A roomy segment; one of just the size needed; after giving back idle segments, one by one; for a small request, a
 //! piece of the large pool; after the threads that are out with memory in their hands have landed. Then the refusal.
@@ -109,9 +112,17 @@ impl Pool {
             .longest_idle()
             .filter(|_| ladder.may_release());
         if let Some(idle) = idle {
-            let over = !plan.request.capturing && self.is_over_slack(&state, plan, segment_bytes);
-            if ladder.reclaim_all || over {
-                return self.give_back_one(state, backing, idle, ladder);
+            if ladder.reclaim_all {
+                return self.give_back_one(state, backing, idle, ladder, false);
+            }
+            let may = !plan.request.capturing;
+            if may && self.is_over_slack(&state, plan, segment_bytes) {
+                if let Some(idle) = state.segments.longest_idle_of_need() {
+                    return self.give_back_one(state, backing, idle, ladder, false);
+                }
+            }
+            if may && self.is_over_threshold(segment_bytes) {
+                return self.give_back_one(state, backing, idle, ladder, true);
             }
         }
         if let Err(over) = self.budget.charge(segment_bytes) {
@@ -120,7 +131,7 @@ impl Pool {
                 return Step::Again(state);
             }
             return match idle {
-                Some(idle) => self.give_back_one(state, backing, idle, ladder),
+                Some(idle) => self.give_back_one(state, backing, idle, ladder, false),
                 None => self.refuse(state, backing, plan, ladder, Some(over)),
             };
         }
@@ -219,18 +230,20 @@ impl Pool {
         Step::Done(Err(refusal))
     }
 
-    /// Gives one idle segment back, on the way to a larger one.
+    /// Gives one idle segment back, on the way to a larger one. `by_threshold`: only for the threshold's sake.
     fn give_back_one<'a, B: Backing>(
         &'a self,
         state: MutexGuard<'a, State>,
         backing: &B,
         idle: u32,
         ladder: &mut Ladder,
+        by_threshold: bool,
     ) -> Step<'a> {
         match self.release_segment(state, backing, idle) {
             Outside::Forgotten(_) => Step::Done(Err(Refusal::Forgotten)),
-            Outside::Back(state, answer) => {
+            Outside::Back(mut state, answer) => {
                 match answer {
+                    Ok(bytes) if by_threshold => state.stats.threshold_released_bytes += bytes,
                     Ok(_) => {}
                     Err(BackingError::Failed(code)) => ladder.release_refused = Some(Some(code)),
                     Err(_) => ladder.release_refused = Some(None),
@@ -283,7 +296,9 @@ impl Pool {
             SegmentKind::Isolated => exact,
             SegmentKind::Large => {
                 let roomy = self.settings.large_segment_bytes;
-                let may_be_roomy = exact <= roomy / 2 && !self.is_over_slack(state, plan, roomy);
+                let may_be_roomy = exact <= roomy / 2
+                    && !self.is_over_slack(state, plan, roomy)
+                    && !self.is_over_threshold(roomy);
                 let bytes = if may_be_roomy { roomy } else { whole };
                 match self.settings.max_split_size_bytes {
                     // A free block of an ordinary segment is never oversize.
@@ -297,8 +312,7 @@ impl Pool {
         }
     }
 
-    /// Whether `segment_bytes` more would be past the slack, or past the share of the limit from which on the pool
-    /// gives idle memory back.
+    /// Whether `segment_bytes` more would be past the slack.
     fn is_over_slack(&self, state: &State, plan: &Plan, segment_bytes: u64) -> bool {
         let stats = &state.stats;
         let live_bytes = stats
@@ -306,18 +320,17 @@ impl Pool {
             .peak
             .max(stats.allocated_bytes.current + plan.size_bytes);
         let slack_bytes = share(live_bytes, self.settings.growth_slack_percent);
+        let may_hold_bytes = live_bytes + slack_bytes + state.segments.ahead_idle_bytes;
         let is_small_step = plan.kind == SegmentKind::Small
             && segment_bytes < share(live_bytes, SMALL_STEP_PERCENT);
-        if !is_small_step && stats.reserved_bytes.current + segment_bytes > live_bytes + slack_bytes
-        {
-            return true;
-        }
-        match (
-            self.settings.gc_threshold_percent,
-            self.budget.limit_bytes(),
-        ) {
-            (Some(percent), Some(limit_bytes)) => {
-                self.budget.used_bytes() + segment_bytes > share(limit_bytes, percent)
+        !is_small_step && stats.reserved_bytes.current + segment_bytes > may_hold_bytes
+    }
+
+    /// Whether `segment_bytes` more would be past the share of the limit from which on the pool gives idle memory back.
+    fn is_over_threshold(&self, segment_bytes: u64) -> bool {
+        match (self.settings.gc_threshold_percent, self.budget.most_bytes()) {
+            (Some(percent), Some(most_bytes)) => {
+                self.budget.used_bytes() + segment_bytes > share(most_bytes, percent)
             }
             _ => false,
         }

@@ -21,11 +21,12 @@
 //!
 //! # Map
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
-//! `allocate`, `growth`, `ready` an allocation; `free`, `hold` a free; `reclaim` giving memory back; `walk` the
+//! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `free`, `hold` a free; `reclaim` giving memory back; `walk` the
 //! snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
 //! and `barriers`, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
 //! `epochs`, `tickets`, `counters`.
 
+mod ahead;
 mod allocate;
 mod arena;
 mod backing;

@@ -36,6 +36,33 @@ impl Pool {
         }
     }
 
+    /// Counts a tick of a clock that the pool does not have.
+    pub fn tick(&self) {
+        self.lock().segments.ticks += 1;
+    }
+
+    /// Whether [`Pool::trim_idle`] would find a segment.
+    pub fn has_idle_for(&self, ticks: u64) -> bool {
+        self.lock().segments.idle_for(ticks).is_some()
+    }
+
+    /// Gives one segment back, the one idle for longest, if nothing was allocated from it for more than `ticks` whole
+    /// ticks. Returns its bytes; 0 if there is none, or the driver does not take it. Not to be called while a stream of
+    /// the context captures.
+    pub fn trim_idle<B: Backing>(&self, backing: &B, ticks: u64) -> u64 {
+        let state = self.lock();
+        let Some(index) = state.segments.idle_for(ticks) else {
+            return 0;
+        };
+        match self.release_segment(state, backing, index) {
+            Outside::Back(mut state, Ok(bytes)) => {
+                state.stats.idle_released_bytes += bytes;
+                bytes
+            }
+            Outside::Back(_, Err(_)) | Outside::Forgotten(_) => 0,
+        }
+    }
+
     /// Gives idle segments back, the one idle for longest first, until at most `keep_cached_bytes` are cached (reserved
     /// and not allocated) or none is idle. Returns the bytes given back. Stops at the first segment that the driver
     /// does not take. Not to be called while a stream of the context captures.

@@ -34,7 +34,11 @@ pub(super) struct Segment {
     starts: Option<Box<Starts>>,
     /// Granules that are not clean; only with scrubbing.
     pub dirt: Option<Bits>,
+    /// Taken ahead of need.
+    pub ahead: bool,
     idle: bool,
+    /// The tick in which it became idle.
+    idle_since: u64,
     idle_previous: u32,
     idle_next: u32,
 }
@@ -53,7 +57,9 @@ impl Segment {
             block_count: 1,
             starts: None,
             dirt: dirt.map(|dirty| Bits::new(granules, dirty)),
+            ahead: false,
             idle: false,
+            idle_since: 0,
             idle_previous: NONE,
             idle_next: NONE,
         }
@@ -114,6 +120,10 @@ pub(super) struct Segments {
     idle_last: u32,
     /// Sum of the idle segments.
     pub idle_bytes: u64,
+    /// Sum of those among them that were taken ahead of need.
+    pub ahead_idle_bytes: u64,
+    /// Counted by whoever has a clock.
+    pub ticks: u64,
 }
 
 impl Segments {
@@ -125,6 +135,8 @@ impl Segments {
             idle_first: NONE,
             idle_last: NONE,
             idle_bytes: 0,
+            ahead_idle_bytes: 0,
+            ticks: 0,
         }
     }
 
@@ -188,6 +200,21 @@ impl Segments {
         Some(self.idle_first).filter(|&index| index != NONE)
     }
 
+    /// The same of those that were taken because they were needed.
+    pub fn longest_idle_of_need(&self) -> Option<u32> {
+        let mut idle = self.longest_idle();
+        while let Some(index) = idle.filter(|&index| self[index].ahead) {
+            idle = self.idle_after(index);
+        }
+        idle
+    }
+
+    /// The one idle for longest, if it was already idle at the start of the last `ticks` ticks.
+    pub fn idle_for(&self, ticks: u64) -> Option<u32> {
+        self.longest_idle()
+            .filter(|&index| self.ticks.saturating_sub(self[index].idle_since) > ticks)
+    }
+
     /// The idle segment after `index`.
     pub fn idle_after(&self, index: u32) -> Option<u32> {
         Some(self[index].idle_next).filter(|&index| index != NONE)
@@ -218,13 +245,25 @@ impl Segments {
         } else {
             (self.idle_last, NONE)
         };
+        let ticks = self.ticks;
         let segment = &mut self[index];
         debug_assert!(!segment.idle && segment.busy == 0);
         segment.idle = true;
+        segment.idle_since = ticks;
         segment.idle_previous = previous;
         segment.idle_next = next;
         self.idle_bytes += self[index].size_bytes;
+        self.ahead_idle_bytes += self.ahead_bytes(index);
         self.link_idle(previous, next, index, index);
+    }
+
+    fn ahead_bytes(&self, index: u32) -> u64 {
+        let segment = &self[index];
+        if segment.ahead {
+            segment.size_bytes
+        } else {
+            0
+        }
     }
 
     fn leave_idle(&mut self, index: u32) {
@@ -235,6 +274,7 @@ impl Segments {
         segment.idle = false;
         let (previous, next) = (segment.idle_previous, segment.idle_next);
         self.idle_bytes -= self[index].size_bytes;
+        self.ahead_idle_bytes -= self.ahead_bytes(index);
         self.link_idle(previous, next, next, previous);
     }
 

@@ -20,9 +20,11 @@ pub struct Settings {
     /// segments go back to the driver, the one idle for longest first. 0 keeps the pool tightest; each release waits
     /// for the device.
     pub growth_slack_percent: u32,
-    /// Before a new segment takes the device past this share of its limit, whole free segments go back to the driver.
-    /// `None`: only the limit itself counts. Without a limit it has no effect.
+    /// Before a new segment takes the process past this share of its limit (of the device, if it has none), whole free
+    /// segments go back to the driver. `None`: only the limit itself counts.
     pub gc_threshold_percent: Option<u32>,
+    /// Taken by [`super::Pool::preallocate`], and exempt from the slack. 0: nothing.
+    pub preallocate_bytes: u64,
     /// Size of the segments that serve requests up to 1 MiB.
     pub small_segment_bytes: u64,
     /// Size of the segments that serve requests above 1 MiB and up to half of this, as long as the slack allows. Larger
@@ -38,6 +40,7 @@ impl Default for Settings {
             scrub: Some(0),
             growth_slack_percent: 4,
             gc_threshold_percent: None,
+            preallocate_bytes: 0,
             small_segment_bytes: 2 * MIB,
             large_segment_bytes: 20 * MIB,
         }

@@ -46,6 +46,12 @@ pub struct PoolStats {
     pub refused_by_driver: u64,
     /// Times the pool reclaimed its cache and tried again after the driver refused.
     pub retries: u64,
+    /// Bytes given back because the device was used beyond [`crate::pool::Settings::gc_threshold_percent`].
+    pub threshold_released_bytes: u64,
+    /// Bytes given back by [`crate::pool::Pool::trim_idle`].
+    pub idle_released_bytes: u64,
+    /// Bytes taken ahead of need by [`crate::pool::Pool::preallocate`].
+    pub preallocated_bytes: u64,
 }
 
 /// What a block is at the moment.

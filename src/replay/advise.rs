@@ -62,7 +62,7 @@ pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Opti
         .map(|(name, value)| ((*name).to_owned(), value.into()));
     let (config, _) = Config::from_vars(vars);
     let options = Options {
-        settings: config.pool_settings(),
+        settings: config.pool_settings(None),
         samples: 0,
         ..options.clone()
     };

@@ -38,13 +38,17 @@ impl Cushion {
     pub fn new(driver: Driver, settings: Settings) -> Cushion {
         let budget = Budget::new(driver.limit_bytes());
         let (streams, tickets) = (Cell::new(Streams::None), Cell::new(0));
+        let pool = Pool::new(settings, Arc::new(budget));
+        let backing = Model {
+            driver: RefCell::new(driver),
+            streams,
+            tickets,
+        };
+        // As in a process: what cannot be had ahead is done without.
+        let _ = pool.preallocate(&backing);
         Cushion {
-            pool: Pool::new(settings, Arc::new(budget)),
-            backing: Model {
-                driver: RefCell::new(driver),
-                streams,
-                tickets,
-            },
+            pool,
+            backing,
             live: HashMap::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Figures of a pool, and sums of them.
 
-use super::{DriverCalls, Figures, Gauge, OutOfMemory, Requests};
+use super::{DriverCalls, Figures, Gauge, GivenBack, OutOfMemory, Requests};
 use crate::pool::{self, PoolStats};
 
 impl From<pool::Gauge> for Gauge {
@@ -74,6 +74,11 @@ impl Figures {
             retries: stats.retries,
             wait_seconds,
             scrubbed_bytes: stats.scrubbed_bytes,
+            preallocated_bytes: stats.preallocated_bytes,
+            given_back: GivenBack {
+                by_threshold_bytes: stats.threshold_released_bytes,
+                idle_bytes: stats.idle_released_bytes,
+            },
         }
     }
 
@@ -99,6 +104,9 @@ impl Figures {
         self.retries += other.retries;
         self.wait_seconds += other.wait_seconds;
         self.scrubbed_bytes += other.scrubbed_bytes;
+        self.preallocated_bytes += other.preallocated_bytes;
+        self.given_back.by_threshold_bytes += other.given_back.by_threshold_bytes;
+        self.given_back.idle_bytes += other.given_back.idle_bytes;
     }
 }
 
@@ -135,6 +143,9 @@ pub fn merge_stats(sum: &mut PoolStats, mut other: PoolStats) {
     sum.refused_by_limit += other.refused_by_limit;
     sum.refused_by_driver += other.refused_by_driver;
     sum.retries += other.retries;
+    sum.threshold_released_bytes += other.threshold_released_bytes;
+    sum.idle_released_bytes += other.idle_released_bytes;
+    sum.preallocated_bytes += other.preallocated_bytes;
 }
 
 fn gauges(stats: &mut PoolStats) -> [&mut pool::Gauge; 6] {

@@ -182,6 +182,18 @@ format! {
         pub wait_seconds: f64,
         /// Bytes filled before reuse.
         pub scrubbed_bytes: u64,
+        /// Bytes taken from the driver before they were needed (CUSHION_PREALLOCATE).
+        pub preallocated_bytes: u64,
+        /// Bytes given back to the driver before anybody was short of them.
+        pub given_back: GivenBack,
+    }
+
+    /// Bytes given back to the driver before anybody was short of them.
+    pub struct GivenBack {
+        /// Because more than CUSHION_GC_THRESHOLD was in use.
+        pub by_threshold_bytes: u64,
+        /// Because they were idle for longer than CUSHION_IDLE_TRIM.
+        pub idle_bytes: u64,
     }
 
     /// How requests were served.

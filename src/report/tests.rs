@@ -118,6 +118,9 @@ fn input(reason: Reason) -> (Ledger, ReportInput) {
         refused_by_limit: 1,
         refused_by_driver: 0,
         retries: 2,
+        threshold_released_bytes: 20 * MIB,
+        idle_released_bytes: 44 * MIB,
+        preallocated_bytes: 64 * MIB,
     };
     let context = |id, label: &str, destroyed| Context {
         id,

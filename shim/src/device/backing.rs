@@ -15,6 +15,7 @@ use super::lane::{make_event, Lane};
 use super::{capture, order};
 use crate::abi::*;
 use crate::driver::{self, ContextEvents, Current, Driver, Shield};
+use crate::emit;
 use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,7 +63,7 @@ impl DriverBacking {
         }
     }
 
-    fn driver(&self) -> Result<&'static Driver, BackingError> {
+    pub(super) fn driver(&self) -> Result<&'static Driver, BackingError> {
         driver::get().ok_or(BackingError::Unavailable)
     }
 
@@ -73,8 +74,16 @@ impl DriverBacking {
         })
     }
 
+    /// A thread has waited on the host since `started`. The program's threads count.
+    fn note_wait(&self, started: Instant) {
+        if !emit::is_background() {
+            let waited_ns = started.elapsed().as_nanos() as u64;
+            self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        }
+    }
+
     /// Runs `with` with an event of this context.
-    fn with_event<R>(
+    pub(super) fn with_event<R>(
         &self,
         driver: &'static Driver,
         with: impl FnOnce(CUevent) -> Result<R, BackingError>,
@@ -93,7 +102,11 @@ impl DriverBacking {
     }
 
     /// Records everything submitted to this context so far. Inside the gate only.
-    fn record(&self, events: &ContextEvents, event: CUevent) -> Result<(), BackingError> {
+    pub(super) fn record(
+        &self,
+        events: &ContextEvents,
+        event: CUevent,
+    ) -> Result<(), BackingError> {
         // SAFETY: context and event are live and belong together.
         check(unsafe { (events.record)(self.context as CUcontext, event) })
     }
@@ -158,8 +171,7 @@ impl DriverBacking {
             Some(events) => self.wait_for_events(driver, events, patient),
             None => self.wait_for_contexts(driver, patient),
         };
-        self.waited_ns
-            .fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.note_wait(started);
         outcome
     }
 
@@ -211,7 +223,9 @@ impl DriverBacking {
 }
 
 /// Runs context-wide calls, unless a stream captures.
-fn in_gate(calls: impl FnOnce() -> Result<(), BackingError>) -> Result<(), BackingError> {
+pub(super) fn in_gate(
+    calls: impl FnOnce() -> Result<(), BackingError>,
+) -> Result<(), BackingError> {
     capture::context_wide(calls).unwrap_or(Err(BackingError::Unavailable))
 }
 
@@ -239,8 +253,7 @@ impl Backing for DriverBacking {
         let started = Instant::now();
         // SAFETY: the segment came from `reserve`, and the pool has forgotten it (FORGET-FIRST).
         let outcome = check(unsafe { (driver.mem_free)(segment.address) });
-        self.waited_ns
-            .fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.note_wait(started);
         outcome
     }
 

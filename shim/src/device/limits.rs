@@ -73,7 +73,7 @@ fn ask(device: CUdevice) -> (Device, Arc<Budget>) {
             }
         }
     }
-    let budget = Arc::new(Budget::new(facts.limit_bytes));
+    let budget = Arc::new(Budget::of_device(facts.limit_bytes, facts.total_bytes));
     (facts, budget)
 }
 

@@ -4,6 +4,7 @@ pub mod backing;
 pub mod blocks;
 pub mod capture;
 pub mod contexts;
+pub mod idle;
 pub mod imports;
 pub mod lane;
 pub mod limits;

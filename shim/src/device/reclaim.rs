@@ -35,8 +35,11 @@ fn trim(context: &Arc<contexts::Context>) -> u64 {
     }
     // Nobody's to end while its memory goes back.
     match contexts::reach_of(context.backing.context as CUcontext) {
-        Some(_alive) => context.pool.trim(&context.backing, 0),
-        None => 0,
+        // One of the same handle may have come after it.
+        Some(alive) if alive.backing().serial == context.serial => {
+            context.pool.trim(&context.backing, 0)
+        }
+        _ => 0,
     }
 }
 

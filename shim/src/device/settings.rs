@@ -30,9 +30,9 @@ pub fn get() -> &'static Settings {
     })
 }
 
-/// How each pool behaves.
-pub fn pool() -> pool::Settings {
-    get().config.pool_settings()
+/// How each pool on a device behaves.
+pub fn pool(device: CUdevice) -> pool::Settings {
+    get().config.pool_settings(u32::try_from(device).ok())
 }
 
 /// Whether, and why, a free waits on the host.

@@ -8,11 +8,12 @@
 
 mod facts;
 
-use crate::device::{contexts, settings};
+use crate::device::{contexts, idle, settings};
 use crate::process::{self, Way};
 use crate::trace;
 use cushion::config::{PathFacts, ReportTarget};
 use cushion::report::{self, History, Reason};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,6 +54,9 @@ pub fn start() {
         }
         if is_reported() || has_ticks() {
             process::on_exit(at_exit);
+            if idle::is_wanted() {
+                idle::prepare();
+            }
             spawn();
         }
     });
@@ -64,7 +68,7 @@ fn is_reported() -> bool {
 
 /// Whether the thread has work between reports.
 fn has_ticks() -> bool {
-    trace::is_wanted()
+    trace::is_wanted() || idle::is_wanted()
 }
 
 /// Has the thread look now for what there is to do.
@@ -92,10 +96,21 @@ fn spawn() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
 }
 
+thread_local! {
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is the background thread.
+pub fn is_background() -> bool {
+    IS_BACKGROUND.try_with(Cell::get).unwrap_or(false)
+}
+
 fn run() {
+    IS_BACKGROUND.set(true);
     let interval = settings::get().config.report_interval.value;
     let interval = (is_reported() && !interval.is_zero()).then_some(interval);
     let mut report_at = interval.map(|interval| Instant::now() + interval);
+    let mut tick_at = Instant::now() + TICK;
     loop {
         let until_report = report_at.map(|at| at.saturating_duration_since(Instant::now()));
         let tick = has_ticks().then_some(TICK);
@@ -108,6 +123,10 @@ fn run() {
             return;
         }
         trace::flush();
+        if tick_at <= Instant::now() {
+            idle::tick(TICK);
+            tick_at = Instant::now() + TICK;
+        }
         if report_at.is_some_and(|at| at <= Instant::now()) {
             write(&mut lock(&HISTORY), Reason::Periodic);
             report_at = interval.map(|interval| Instant::now() + interval);

@@ -81,6 +81,15 @@ fn device(device: &Device) -> String {
     for text in [refusals, served, driver, cost] {
         table.line(&text);
     }
+    let given = &figures.given_back;
+    if figures.preallocated_bytes + given.by_threshold_bytes + given.idle_bytes > 0 {
+        table.line(&format!(
+            "taken ahead {}; given back idle {}, by the threshold {}",
+            Bytes(figures.preallocated_bytes),
+            Bytes(given.idle_bytes),
+            Bytes(given.by_threshold_bytes)
+        ));
+    }
     table
         .rule('=')
         .cells(["", "Current", "Peak", "Total", "Freed"])

@@ -24,11 +24,11 @@ use super::scrub::Waiting;
 use super::{limits, order, settings};
 use crate::abi::*;
 use crate::route::names;
-use crate::{driver, emit};
-use cushion::pool::{Pool, Usage};
+use crate::{driver, emit, process};
+use cushion::pool::{Pool, Refusal, Usage};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Once, PoisonError, RwLock};
 
 /// A context that has allocated, with its pool.
 pub struct Context {
@@ -180,7 +180,7 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     let budget = limits::budget(device);
     let made = Arc::new(Context {
         serial: serial_of(handle),
-        pool: Pool::new(settings::pool(), budget),
+        pool: Pool::new(settings::pool(device), budget),
         backing: DriverBacking::new(handle, device),
         waiting: Waiting::default(),
         dead: AtomicI32::new(SUCCESS),
@@ -194,7 +194,26 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
         return Some(found.clone());
     }
     registry.pools.push(made.clone());
+    drop(registry);
+    take_ahead(&made);
     Some(made)
+}
+
+/// Takes the memory that the user wants taken before it is needed. A program that would have lived without still does.
+fn take_ahead(context: &Context) {
+    if let Err(refusal) = context.pool.preallocate(&context.backing) {
+        let why = match refusal {
+            Refusal::Limit { .. } => "the limit is smaller".to_owned(),
+            Refusal::Failed(code) => format!("the driver answers {code}"),
+            _ => "the driver has not so much memory".to_owned(),
+        };
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            process::say(&format!(
+                "CUSHION_PREALLOCATE: not all could be taken: {why}"
+            ))
+        });
+    }
 }
 
 fn primary_handle(driver: &driver::Driver, device: CUdevice) -> CUcontext {

@@ -1,0 +1,151 @@
+//! Memory that goes back by the background thread: idle for long (`CUSHION_IDLE_TRIM`), or asked for from outside.
+//!
+//! # Decision: only beside a device that rests
+//! The driver's free waits for the device, and whether other threads can call the driver meanwhile is the driver's
+//! business. So this thread first looks, by an event of the whole context that it asks about and does not wait for,
+//! whether all work has ended; while it has not, nothing is given back, and the next tick looks again. Nothing is done
+//! while a stream captures, and the thread's own calls are shielded from a capture that begins meanwhile. A context is
+//! held ([`contexts::Reach`]) for one segment at a time: whoever wants to end it waits for one free of the driver's at
+//! most, and from the moment at which that thread has taken the context out of the registry it is not touched. A driver
+//! without events of contexts (before CUDA 12.5) cannot be asked, and keeps its memory until somebody needs it.
+//!
+//! # Decision: not beside the process's end
+//! The driver takes itself down in a handler of exit() that it registered before ours, and so after ours has run. Ours
+//! waits until this thread has left the driver, and from then on it stays out.
+
+use super::backing::{in_gate, DriverBacking};
+use super::contexts::{self, Context};
+use super::{capture, settings};
+use crate::abi::*;
+use crate::driver::{self, Shield};
+use crate::process;
+use cushion::pool::BackingError;
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So often, and so far apart, a context is asked whether it rests.
+const LOOKS: u32 = 20;
+const LOOK_APART: Duration = Duration::from_micros(50);
+/// Longest that the end of the process waits for this thread.
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
+
+/// Held while the background thread may call the driver. Whether it may not any more.
+static STAYS_OUT: Mutex<bool> = Mutex::new(false);
+
+/// Why not everything that is idle went back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Bytes given back.
+    pub bytes: u64,
+    /// A stream captured.
+    pub captured: bool,
+    /// A device was at work.
+    pub was_busy: bool,
+}
+
+/// Makes sure that this thread has left the driver before the driver takes itself down.
+pub fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler lives as long as this library, which nobody unloads.
+        unsafe { libc::atexit(stay_out) };
+    });
+}
+
+extern "C" fn stay_out() {
+    let deadline = Instant::now() + LEAVE_WAIT;
+    loop {
+        if let Ok(mut stays_out) = STAYS_OUT.try_lock() {
+            *stays_out = true;
+            return;
+        }
+        if Instant::now() > deadline {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether segments go back when they are idle for long.
+pub fn is_wanted() -> bool {
+    !settings::get().config.idle_trim.value.is_zero()
+}
+
+/// A tick of the background thread's clock has passed: gives back what has been idle for longer than the user wants.
+pub fn tick(tick: Duration) {
+    if !is_wanted() {
+        return;
+    }
+    let longest = settings::get().config.idle_trim.value;
+    let ticks = longest.as_nanos().div_ceil(tick.as_nanos().max(1));
+    let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+    for context in contexts::all() {
+        context.pool.tick();
+        if context.pool.has_idle_for(ticks) {
+            trim(&context, |context| {
+                context.pool.trim_idle(&context.backing, ticks)
+            });
+        }
+    }
+}
+
+/// Gives segments back by `one` at a time, as long as that is right.
+fn trim(context: &Context, one: impl Fn(&Context) -> u64) -> Trimmed {
+    let mut trimmed = Trimmed::default();
+    loop {
+        let stays_out = STAYS_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stays_out || !process::is_awake() || context.dead().is_some() {
+            return trimmed;
+        }
+        if capture::active() {
+            trimmed.captured = true;
+            return trimmed;
+        }
+        // Not one of the same handle that came after it.
+        let alive = contexts::reach_of(context.backing.context as CUcontext)
+            .filter(|reach| reach.backing().serial == context.serial);
+        let (Some(_alive), Some(driver)) = (alive, driver::get()) else {
+            return trimmed;
+        };
+        let _shield = Shield::raise(driver);
+        match context.backing.rests() {
+            Ok(true) => {}
+            Ok(false) => {
+                trimmed.was_busy = true;
+                return trimmed;
+            }
+            Err(_) => return trimmed,
+        }
+        match one(context) {
+            0 => return trimmed,
+            bytes => trimmed.bytes += bytes,
+        }
+    }
+}
+
+impl DriverBacking {
+    /// Whether all work that can reach this context's memory has ended. Asks, and does not wait for more than a moment.
+    fn rests(&self) -> Result<bool, BackingError> {
+        let driver = self.driver()?;
+        let (Some(events), Some(query)) = (&driver.context_events, driver.event_query) else {
+            return Err(BackingError::Unavailable);
+        };
+        let mut rests = true;
+        contexts::each_reaching(self, false, |backing| {
+            rests = rests
+                && backing.with_event(driver, |event| {
+                    in_gate(|| backing.record(events, event))?;
+                    // SAFETY: the event is ours and alive. Not inside the gate: it is shielded.
+                    let has_ended = || unsafe { query(event) } == SUCCESS;
+                    Ok((0..LOOKS).any(|_| {
+                        has_ended() || {
+                            std::thread::sleep(LOOK_APART);
+                            false
+                        }
+                    }))
+                })?;
+            Ok(())
+        })?;
+        Ok(rests)
+    }
+}

@@ -111,6 +111,19 @@ fn clean(text: &str) -> String {
         .collect()
 }
 
+/// JSON with strings from a file, made safe for a terminal: JSON escapes the control characters below a space only.
+fn escape_controls(json: &str) -> String {
+    let mut safe = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() && c != '\n' {
+            safe += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
 /// Why a subcommand failed, with what the exit code tells.
 #[derive(Debug)]
 pub enum Failure {

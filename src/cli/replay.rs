@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::trace::load;
-use super::Failure;
+use super::{escape_controls, Failure};
 use crate::replay::{replay, table, Costs, Name, Options, Outcome, Workload};
 use crate::units::parse_size;
 
@@ -78,7 +78,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     }
     let text = if args.json {
         let report = json!({ "format_version": FORMAT_VERSION, "costs": options.costs.source, "files": files });
-        format!("{report:#}\n")
+        escape_controls(&format!("{report:#}\n"))
     } else {
         table(&rows)
     };

@@ -59,11 +59,14 @@ pub struct Figures {
     pub peak_reserved_bytes: u64,
 }
 
+/// More than any device can address. Without a limit it is the limit, since the pools keep a bit for each granule.
+const ADDRESSED_BYTES: u64 = 1 << 48;
+
 /// New memory starts at a multiple of this, as the driver's does above 1 MiB.
 const PAGE_BYTES: u64 = 2 << 20;
 
 impl Driver {
-    /// A driver with all of `limit_bytes` free; `None`: memory without end.
+    /// A driver with all of `limit_bytes` free; `None`: all that can be addressed.
     pub fn new(costs: Costs, limit_bytes: Option<u64>) -> Driver {
         Driver {
             costs,
@@ -155,7 +158,7 @@ impl Driver {
 
     fn take(&mut self, bytes: u64) -> Result<(), Full> {
         let after = self.figures.reserved_bytes.checked_add(bytes).ok_or(Full)?;
-        if self.limit_bytes.is_some_and(|limit| after > limit) {
+        if after > self.limit_bytes.unwrap_or(u64::MAX).min(ADDRESSED_BYTES) {
             return Err(Full);
         }
         self.figures.reserved_bytes = after;

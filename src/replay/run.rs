@@ -1,6 +1,6 @@
 //! From events and a policy to figures.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::outcome::{Outcome, Sample};
 use super::{Name, Options, Request};
@@ -25,19 +25,13 @@ impl Workload {
             let other = allocations.filter(|e| !e.is_for_a_pool());
             other.map(|e| e.id).collect()
         };
-        let of_a_pool = || trace.events.iter().filter(|e| !other.contains(&e.id));
-        let mut devices: Vec<u32> = of_a_pool().map(|e| e.device).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let events = |device| {
-            of_a_pool()
-                .filter(move |e| e.device == device)
-                .copied()
-                .collect()
-        };
+        let mut devices: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
+        for event in trace.events.iter().filter(|e| !other.contains(&e.id)) {
+            devices.entry(event.device).or_default().push(*event);
+        }
         devices
             .into_iter()
-            .map(|device| Workload::new(device, events(device)))
+            .map(|(device, events)| Workload::new(device, events))
             .collect()
     }
 

@@ -11,11 +11,12 @@ use super::codec::{
     Context, ALLOC, CHUNK_HEAD_BYTES, END, FREE, KIND, LOST, MAGIC, MAX_CHUNK_BYTES, NAME, PLACE,
     SITE, SORT, THREAD,
 };
+use super::inflate::Allowance;
 use super::{Action, Event, ReadError, Trace};
 use crate::ledger::Kind;
 
 /// Parses a whole file.
-pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
+pub(super) fn parse(bytes: &[u8], allowance: &mut Allowance) -> Result<Trace, ReadError> {
     let mut file = Cursor {
         bytes,
         at: 0,
@@ -63,6 +64,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
             break;
         }
         let compressed = file.take(compressed_bytes as usize)?;
+        allowance
+            .take(u64::from(raw_bytes))
+            .map_err(|expected| ReadError::byte(start, expected))?;
         let mut raw = Vec::new();
         DeflateDecoder::new(compressed)
             .take(u64::from(raw_bytes) + 1)

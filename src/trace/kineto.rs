@@ -1,22 +1,16 @@
 //! The `[memory]` events of a Kineto (Chrome) trace, as PyTorch's profiler writes them with `profile_memory=True`.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde_json::error::Category;
 
 use super::live::Builder;
 use super::{Event, Position, ReadError, Trace};
 
 /// Device types in these events; others are not device memory.
 const CUDA: i64 = 1;
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum File {
-    Object {
-        #[serde(rename = "traceEvents")]
-        trace_events: Vec<Record>,
-    },
-    List(Vec<Record>),
-}
 
 /// Only what is needed: a profile has many events of other kinds, with fields of any type.
 #[derive(Deserialize)]
@@ -31,27 +25,96 @@ struct Record {
     args: Option<serde_json::Value>,
 }
 
-/// Parses a whole file.
-pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
-    // Parsed in two steps: what is not JSON is named by its line, what is JSON of another kind by its missing part.
-    let file: serde_json::Value = serde_json::from_slice(bytes)
-        .map_err(|e| ReadError::line(e.line(), format!("JSON ({e})")))?;
-    let file: File = serde_json::from_value(file).map_err(|_| {
-        ReadError::line(
-            1,
-            "a Chrome trace: a list of events, or an object with the list 'traceEvents'",
-        )
-    })?;
-    let (File::Object {
-        trace_events: records,
+/// The `[memory]` events of the file so far. Others go by without being kept: they are most of a profile.
+#[derive(Default)]
+struct Memory {
+    events: Vec<(f64, Event, bool)>,
+    error: Option<ReadError>,
+}
+
+/// A list of events goes into the memory of them.
+struct List<'a>(&'a mut Memory);
+/// The same for a file: a list, or an object with the list `traceEvents`.
+struct File<'a>(&'a mut Memory);
+
+impl<'de> DeserializeSeed<'de> for List<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
+        input.deserialize_seq(self)
     }
-    | File::List(records)) = file;
-    let mut memory: Vec<(f64, Event, bool)> = Vec::new();
-    for (index, record) in records.iter().enumerate() {
-        if record.name.as_ref().and_then(|n| n.as_str()) == Some("[memory]") {
-            memory.extend(event_of(index, record)?);
+}
+
+impl<'de> Visitor<'de> for List<'_> {
+    type Value = ();
+    fn expecting(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        to.write_str("a list of events")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        while let Some(record) = list.next_element::<Record>()? {
+            let is_memory = record.name.as_ref().and_then(|n| n.as_str()) == Some("[memory]");
+            if is_memory && self.0.error.is_none() {
+                match event_of(index, &record) {
+                    Ok(event) => self.0.events.extend(event),
+                    Err(error) => self.0.error = Some(error),
+                }
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for File<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for File<'_> {
+    type Value = ();
+    fn expecting(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        to.write_str("a Chrome trace")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
+        List(self.0).visit_seq(list)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        let mut found = false;
+        while let Some(key) = object.next_key::<std::borrow::Cow<'_, str>>()? {
+            if key == "traceEvents" && !found {
+                object.next_value_seed(List(self.0))?;
+                found = true;
+            } else {
+                object.next_value::<IgnoredAny>()?;
+            }
+        }
+        match found {
+            true => Ok(()),
+            false => Err(A::Error::custom("no traceEvents")),
         }
     }
+}
+
+/// Parses a whole file.
+pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
+    let mut memory = Memory::default();
+    let mut input = serde_json::Deserializer::from_slice(bytes);
+    let read = File(&mut memory).deserialize(&mut input);
+    // What is not JSON is named by its line, what is JSON of another kind by its missing part.
+    read.and_then(|()| input.end())
+        .map_err(|e| match e.classify() {
+            Category::Data => ReadError::line(
+                1,
+                "a Chrome trace: a list of events, or an object with the list 'traceEvents'",
+            ),
+            _ => ReadError::line(e.line(), format!("JSON ({e})")),
+        })?;
+    if let Some(error) = memory.error {
+        return Err(error);
+    }
+    let mut memory = memory.events;
     // Written thread by thread; the order of the program is that of the time stamps. The sort keeps ties in file order.
     memory.sort_by(|a, b| a.0.total_cmp(&b.0));
     let first = memory.first().map_or(0.0, |m| m.0);
@@ -126,6 +189,7 @@ fn time_of(value: &serde_json::Value) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Action;
 
     #[test]
     fn reads_cuda_memory_events_in_time_order() {
@@ -138,6 +202,26 @@ mod tests {
         assert_eq!(trace.events.len(), 2);
         assert_eq!(trace.events[0].size_bytes, 512);
         assert_eq!(trace.events[1].time_ns, 19_500);
+    }
+
+    #[test]
+    fn a_free_that_comes_late_ends_the_earlier_allocation() {
+        let event = |ts: u32, bytes: i32| {
+            format!(
+                r#"{{"name": "[memory]", "ts": {ts}, "args": {{"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": {bytes}}}}}"#
+            )
+        };
+        let list = [
+            event(1, 512),
+            event(2, 1024),
+            event(2, -512),
+            event(3, -1024),
+        ];
+        let trace = parse(format!("[{}]", list.join(",")).as_bytes()).unwrap();
+        let ids: Vec<_> = trace.events.iter().map(|e| (e.action, e.id)).collect();
+        let (alloc, free) = (Action::Alloc, Action::Free);
+        assert_eq!(ids, [(alloc, 0), (free, 0), (alloc, 1), (free, 1)]);
+        assert_eq!(trace.unmatched_frees, 1);
     }
 
     #[test]

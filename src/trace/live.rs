@@ -1,5 +1,6 @@
 //! From whatever a format names its allocations by (addresses, ids) to ids that count up from 0.
 
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 
 use super::{Action, Event, Trace};
@@ -24,12 +25,13 @@ impl Builder {
         }
     }
 
-    /// Adds an allocation named `event.id` in the file. False if that name is live already.
+    /// Adds an allocation named `event.id` in the file. False, and nothing added, if that name is live already.
     pub fn alloc(&mut self, event: Event) -> bool {
         let id = self.next_id;
-        if self.live.insert((event.device, event.id), id).is_some() {
+        let Entry::Vacant(place) = self.live.entry((event.device, event.id)) else {
             return false;
-        }
+        };
+        place.insert(id);
         self.next_id += 1;
         self.trace.events.push(Event { id, ..event });
         true

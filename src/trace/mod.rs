@@ -22,6 +22,7 @@ pub mod encode;
 mod error;
 mod event;
 mod inbox;
+mod inflate;
 mod kineto;
 mod live;
 mod output;

@@ -78,6 +78,14 @@ impl<'a> Pickle<'a> {
             .map(|(_, v)| *v)
     }
 
+    /// Pairs in a dict; 0 for anything else.
+    pub fn field_count(&self, id: Id) -> usize {
+        match &self.values[id] {
+            Value::Dict(pairs) => pairs.len(),
+            _ => 0,
+        }
+    }
+
     /// A string's bytes.
     pub fn text(&self, id: Id) -> Option<&'a [u8]> {
         match &self.values[id] {

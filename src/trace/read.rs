@@ -1,16 +1,13 @@
 //! From a file to a [`Trace`]: which format it is, and which reader takes it.
 
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
 use super::codec::MAGIC;
+use super::inflate::Allowance;
 use super::{csv, decode, kineto, rmm, snapshot, text, ReadError, Trace};
-
-/// The most that a compressed file may grow to: a guard against files made to fill memory.
-const MAX_INFLATED_BYTES: u64 = 8 << 30;
 
 /// The kinds of file that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,21 +33,20 @@ pub fn read_file(path: &Path) -> Result<Trace, ReadError> {
 
 /// Reads the content of a file of any known format, and says which it was.
 pub fn parse(bytes: &[u8]) -> Result<(Trace, Format), ReadError> {
+    let mut allowance = Allowance::of(bytes.len());
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return parse_plain(bytes);
+        return parse_plain(bytes, &mut allowance);
     }
-    let mut plain = Vec::new();
-    MultiGzDecoder::new(bytes)
-        .take(MAX_INFLATED_BYTES)
-        .read_to_end(&mut plain)
-        .map_err(|e| ReadError::byte(plain.len(), format!("intact gzip data ({e})")))?;
-    parse_plain(&plain)
+    let plain = allowance
+        .inflate(MultiGzDecoder::new(bytes))
+        .map_err(|e| ReadError::byte(0, format!("intact gzip data ({e})")))?;
+    parse_plain(&plain, &mut allowance)
 }
 
-fn parse_plain(bytes: &[u8]) -> Result<(Trace, Format), ReadError> {
+fn parse_plain(bytes: &[u8], allowance: &mut Allowance) -> Result<(Trace, Format), ReadError> {
     let format = recognise(bytes);
     let trace = match format {
-        Format::Cushion => decode::parse(bytes),
+        Format::Cushion => decode::parse(bytes, allowance),
         Format::Snapshot => snapshot::parse(bytes),
         Format::Kineto => kineto::parse(bytes),
         Format::Text => text::parse(as_text(bytes)?),

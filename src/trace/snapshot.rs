@@ -4,6 +4,9 @@ use super::live::Builder;
 use super::pickle::{Id, Pickle};
 use super::{Event, Position, ReadError, Trace};
 
+/// An event has some ten fields.
+const FIELDS_MAX: usize = 64;
+
 /// Parses a whole file. Allocations made before the history began are unknown to it, and so are their frees.
 pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
     let pickle = Pickle::parse(bytes)?;
@@ -13,10 +16,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
         .ok_or_else(|| ReadError::byte(0, "a dict with the list 'device_traces'"))?;
     let mut builder = Builder::new();
     let mut first_us = None;
+    // Shared parts make a pickle larger than its bytes; the events of a device are nobody else's.
+    let mut left = bytes.len();
     for (device, entries) in devices.iter().enumerate() {
         let entries = pickle
             .sequence(*entries)
             .ok_or_else(|| ReadError::byte(0, format!("device_traces[{device}] to be a list")))?;
+        left = left.checked_sub(1 + entries.len()).ok_or_else(|| {
+            ReadError::byte(0, "no more devices and events than the file has bytes")
+        })?;
         for (index, entry) in entries.iter().enumerate() {
             add(&pickle, *entry, device as u32, &mut first_us, &mut builder).map_err(
                 |expected| ReadError::Malformed {
@@ -40,6 +48,9 @@ fn add(
     first_us: &mut Option<i128>,
     builder: &mut Builder,
 ) -> Result<(), String> {
+    if pickle.field_count(entry) > FIELDS_MAX {
+        return Err(format!("at most {FIELDS_MAX} fields in an event"));
+    }
     let integer = |key: &str| pickle.get(entry, key).and_then(|id| pickle.integer(id));
     let needed =
         |key: &str| integer(key).ok_or_else(|| format!("a whole number '{key}' in an event"));
@@ -50,10 +61,13 @@ fn add(
         return Ok(());
     }
     let time_us = integer("time_us").unwrap_or(0);
-    let since_start = time_us - *first_us.get_or_insert(time_us);
+    let since_start = time_us.saturating_sub(*first_us.get_or_insert(time_us));
+    let time_ns = u64::try_from(since_start.saturating_mul(1000)).unwrap_or(0);
+    // A device's events are in order, whatever their times say; sorting by time must not undo that.
+    let last = builder.trace.events.last().filter(|e| e.device == device);
     let event = Event {
         device,
-        time_ns: u64::try_from(since_start.saturating_mul(1000)).unwrap_or(0),
+        time_ns: last.map_or(0, |e| e.time_ns).max(time_ns),
         ..Event::alloc(
             unsigned(needed("addr")?),
             unsigned(needed("size")?),

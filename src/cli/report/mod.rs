@@ -143,7 +143,9 @@ mod tests {
             let args = ReportArgs { files: vec![], json: false, no_map: false, sites, segments: 2 };
             let text = whole(&report, &args);
             prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
-            named::json(&[(&PathBuf::new(), report)]).unwrap();
+            let json = named::json(&[(&PathBuf::new(), report)]).unwrap();
+            prop_assert!(!json.contains(|c: char| c.is_control() && c != '\n'));
+            serde_json::from_str::<Value>(&json).unwrap();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{json, Value};
 
 use crate::cli::symbols::{Name, Symbols};
-use crate::cli::Failure;
+use crate::cli::{escape_controls, Failure};
 use crate::report::Report;
 
 /// Version of this JSON; each report in it has its own.
@@ -18,10 +18,8 @@ pub fn json(reports: &[(&PathBuf, Report)]) -> Result<String, Failure> {
         Ok(json!({ "file": path.to_string_lossy(), "report": report }))
     };
     let files: Vec<Value> = reports.iter().map(one).collect::<Result<_, Failure>>()?;
-    Ok(format!(
-        "{:#}\n",
-        json!({ "format_version": FORMAT_VERSION, "files": files })
-    ))
+    let whole = json!({ "format_version": FORMAT_VERSION, "files": files });
+    Ok(escape_controls(&format!("{whole:#}\n")))
 }
 
 /// A report whose frames have an additional `names`.

@@ -31,7 +31,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 something else failed; 2 a file 
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Watch(watch::WatchArgs),
     Config(config::ConfigArgs),

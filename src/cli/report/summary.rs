@@ -82,7 +82,7 @@ fn device(device: &Device) -> String {
         table.line(&text);
     }
     let given = &figures.given_back;
-    if figures.preallocated_bytes + given.by_threshold_bytes + given.idle_bytes > 0 {
+    if figures.preallocated_bytes > 0 || given.by_threshold_bytes > 0 || given.idle_bytes > 0 {
         table.line(&format!(
             "taken ahead {}; given back idle {}, by the threshold {}",
             Bytes(figures.preallocated_bytes),

@@ -10,6 +10,32 @@ static const unsigned long long sizes[BLOCKS] = { 700, 5000, 700000, 3 << 20, 10
 static void put_to(int fd, const void *p, size_t n) { IS(write(fd, p, n), n); }
 static void get_from(int fd, void *p, size_t n) { IS(read(fd, p, n), n); }
 
+/* Copies and memsets that leave the block are refused and touch nothing, on either side of it, though the segment goes on. */
+static void bounds(P p, unsigned long long bytes, unsigned seed, H stream)
+{
+    static char host[8192];
+    size_t part = bytes < sizeof host ? bytes : sizeof host;
+    P end = p + bytes, own;
+    OK(cuMemAlloc_v2(&own, sizeof host));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH_v2(host, end - part, part));
+    OK(cuMemcpyDtoD_v2(own, end - part, part));
+    IS(cuMemcpyDtoH_v2(host, end - part + 1, part), 1);
+    IS(cuMemcpyHtoD_v2(end - part + 1, host, part), 1);
+    IS(cuMemcpyHtoDAsync_v2(end - 1, host, 2, stream), 1);
+    IS(cuMemcpyDtoD_v2(own, end - part + 1, part), 1);
+    IS(cuMemcpyDtoD_v2(end - part + 1, own, part), 1);
+    IS(cuMemcpyDtoDAsync_v2(end - part + 1, own, part, stream), 1);
+    IS(cuMemsetD8_v2(end - 1, 0, 2), 1);
+    IS(cuMemsetD8Async(p, 0, bytes + 1, stream), 1);
+    IS(cuMemsetD32_v2(p, 0, bytes / 4 + 1), 1);
+    IS(cuMemsetD8_v2(end, 0, 1), 1);
+    IS(cuMemsetD8_v2(p, 0, bytes + 512), 1);
+    OK(cuMemsetD8_v2(end, 0, 0));
+    OK(cuMemFree_v2(own));
+    IS(wrong(p, bytes, seed, stream), 0);
+}
+
 static int importer(int in, int out)
 {
     int pieces = atoi(getenv("PIECES"));
@@ -38,6 +64,7 @@ static int importer(int in, int out)
         OK(cuIpcCloseMemHandle(again));
         OK(cuMemcpyDtoH_v2(&n, p[i], 8));
         OK(fill(p[i], m[i].bytes, m[i].seed + 100, stream));
+        if (!pieces) bounds(p[i], m[i].bytes, m[i].seed + 100, stream);
     }
     OK(cuStreamSynchronize(stream));
     put_to(out, "w", 1);

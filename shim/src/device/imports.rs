@@ -1,6 +1,7 @@
 //! Memory of other processes, opened here by a handle of the shim's own: the block that was exported, not its segment.
 
 use crate::abi::*;
+use crate::driver;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,8 +14,9 @@ pub struct Imported {
     pub size_bytes: u64,
     /// Counts imports; never reused.
     pub serial: u64,
-    /// Where the driver opened the segment.
+    /// Where the driver opened the segment, and how long it is.
     segment: CUdeviceptr,
+    segment_bytes: u64,
     opened_count: u64,
 }
 
@@ -52,10 +54,41 @@ pub fn opened(segment: CUdeviceptr, offset_bytes: u64, size_bytes: u64) -> CUdev
         size_bytes,
         serial,
         segment,
+        segment_bytes: length_of(segment).max(offset_bytes.saturating_add(size_bytes)),
         opened_count: 1,
     });
     COUNT.store(imports.open.len(), Ordering::Release);
     base
+}
+
+/// Length of what the driver opened; 0 if it does not say.
+fn length_of(segment: CUdeviceptr) -> u64 {
+    let (mut base, mut size) = (0, 0);
+    let ask = driver::get().and_then(|driver| driver.mem_get_address_range);
+    // SAFETY: the out-parameters are ours.
+    match ask.map(|ask| unsafe { ask(&mut base, &mut size, segment) }) {
+        Some(SUCCESS) if base == segment => size as u64,
+        _ => 0,
+    }
+}
+
+/// Whether `size_bytes` from `address` on are the program's to touch, as far as imports go: natively the driver knows
+/// where the exporter's allocation ends, here only where its segment does (hazard 25).
+#[inline]
+pub fn is_inside(address: CUdeviceptr, size_bytes: u64) -> bool {
+    COUNT.load(Ordering::Acquire) == 0 || is_inside_each(address, size_bytes)
+}
+
+#[cold]
+fn is_inside_each(address: CUdeviceptr, size_bytes: u64) -> bool {
+    let (mut in_segment, mut in_block) = (false, false);
+    for block in &lock().open {
+        let within = |base: u64, bytes: u64| address >= base && address - base < bytes;
+        in_segment |= within(block.segment, block.segment_bytes);
+        in_block |= within(block.base, block.size_bytes)
+            && size_bytes <= block.size_bytes - (address - block.base);
+    }
+    in_block || !in_segment
 }
 
 /// The segment to close for the block at `base`, if it was opened by a handle of the shim's own.

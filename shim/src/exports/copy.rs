@@ -2,10 +2,10 @@
 //!
 //! Natively a copy that runs past the end of an allocation, or touches freed memory, is refused with
 //! CUDA_ERROR_INVALID_VALUE and touches nothing. Inside a segment the driver sees no such end, so the shim looks
-//! (hazard 25). Memory that is not pooled is not looked at.
+//! (hazard 25). So it is with blocks of other processes that were opened here. Other memory is not looked at.
 
 use crate::abi::*;
-use crate::device::{contexts, order};
+use crate::device::{contexts, imports, order};
 use cushion::pool::Found;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
@@ -16,11 +16,14 @@ type Array = *mut c_void;
 /// Whether `size_bytes` from `address` on are the program's to touch.
 #[inline]
 fn is_inside(address: Device, size_bytes: usize) -> bool {
-    if size_bytes == 0 || !contexts::may_hold(address) {
+    if size_bytes == 0 {
         return true;
     }
+    if !contexts::may_hold(address) {
+        return imports::is_inside(address, size_bytes as u64);
+    }
     match contexts::find(address) {
-        Found::NotMine => true,
+        Found::NotMine => imports::is_inside(address, size_bytes as u64),
         Found::Dead => false,
         Found::Live(block) => {
             let left = block.requested_bytes - (address - block.base);

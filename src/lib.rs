@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+pub mod ctl;
 pub mod ipc_handle;
 pub mod ledger;
 pub mod place;

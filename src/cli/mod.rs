@@ -2,6 +2,7 @@
 
 pub mod advise;
 mod config;
+mod ctl;
 pub mod replay;
 mod report;
 mod run;
@@ -34,6 +35,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Watch(watch::WatchArgs),
+    Ctl(ctl::CtlArgs),
     Config(config::ConfigArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
@@ -74,6 +76,7 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Report(args) => report::run(args),
             Command::Watch(args) => watch::run(args),
+            Command::Ctl(args) => ctl::run(args),
             Command::Config(args) => config::run(args),
             Command::Replay(args) => replay::run(args),
             Command::Trace(args) => trace::run(args),

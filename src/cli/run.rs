@@ -68,6 +68,9 @@ pub struct RunArgs {
     /// Path pattern of a trace of every allocation and free, or off
     #[arg(long, value_name = "PATTERN", value_parser = of("CUSHION_TRACE"))]
     trace: Option<OsString>,
+    /// Whether `cushion ctl` can speak to the program: on unless CUSHION_CTL says otherwise
+    #[arg(long, value_name = "SWITCH", value_parser = of("CUSHION_CTL"))]
+    ctl: Option<OsString>,
     /// Use the simulated driver in place of a GPU
     #[arg(long)]
     sim: bool,
@@ -102,6 +105,7 @@ impl RunArgs {
             ("CUSHION_REPORT_INTERVAL", &self.interval),
             ("CUSHION_STACKS", &self.stacks),
             ("CUSHION_TRACE", &self.trace),
+            ("CUSHION_CTL", &self.ctl),
         ];
         all.into_iter()
             .filter_map(|(name, value)| Some((name, value.as_ref()?)))
@@ -123,7 +127,11 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::Input("no program is given".into()));
     };
     let mut command = Command::new(program);
-    command.args(arguments).envs(args.settings());
+    command.args(arguments);
+    if env::var_os("CUSHION_CTL").is_none() {
+        command.env("CUSHION_CTL", "on");
+    }
+    command.envs(args.settings());
     command.env("LD_PRELOAD", prepended(&library, "LD_PRELOAD", b": \t\n")?);
     if args.sim {
         let driver = find(

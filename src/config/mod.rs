@@ -18,7 +18,7 @@ pub use pattern::{rank_of, PathFacts, PathPattern};
 pub use per_device::PerDevice;
 pub use table::{markdown, Variable, VARIABLES};
 pub use torch_conf::TorchConf;
-pub use values::{FreeSync, Mode, Percent, ReportTarget, Stacks, Zero};
+pub use values::{Ctl, FreeSync, Mode, Percent, ReportTarget, Stacks, Zero};
 pub use warning::Warning;
 
 use std::ffi::OsString;
@@ -124,6 +124,8 @@ pub struct Config {
     pub trace: Setting<ReportTarget>,
     /// `CUSHION_TRACE_LIMIT`: size at which a trace stops growing. `None`: it grows without bound.
     pub trace_limit_bytes: Setting<Option<u64>>,
+    /// `CUSHION_CTL`: whether `cushion ctl` can speak to the process.
+    pub ctl: Setting<Ctl>,
     /// The process's rank in its job (`%r`), from the launcher's variables.
     pub rank: Option<String>,
 }
@@ -147,6 +149,7 @@ impl Default for Config {
             report: Setting::default_to(ReportTarget::default()),
             report_interval: Setting::default_to(Duration::from_secs(30)),
             stacks: Setting::default_to(Stacks::Sampled),
+            ctl: Setting::default_to(Ctl::Off),
             trace: Setting::default_to(ReportTarget::Off),
             trace_limit_bytes: Setting::default_to(Some(TRACE_LIMIT_BYTES)),
             rank: None,

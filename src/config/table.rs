@@ -89,6 +89,8 @@ pub const VARIABLES: &[Variable] = &[
         "records every allocation and free there, for cushion trace and cushion replay", since "0.1.0"),
     row!("CUSHION_TRACE_LIMIT", trace_limit_bytes, "a size", "a size above 0 (512M, 2G, bytes), off",
         "size at which a trace stops growing; it says how many events it lacks", since "0.1.0"),
+    row!("CUSHION_CTL", ctl, "a switch", "on, off",
+        "whether cushion ctl can speak to the process, over a socket that only its user can reach; cushion run turns it on", since "0.1.0"),
 ];
 
 impl Variable {

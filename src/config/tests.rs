@@ -41,6 +41,7 @@ fn every_variable_is_read_and_remembers_where_it_came_from() {
         ("CUSHION_STACKS", "all"),
         ("CUSHION_TRACE", "/tmp/%p.trace"),
         ("CUSHION_TRACE_LIMIT", "512M"),
+        ("CUSHION_CTL", "on"),
     ];
     assert_eq!(
         vars.len(),

@@ -89,6 +89,16 @@ words! {
     }
 }
 
+words! {
+    /// Whether `cushion ctl` can speak to the process.
+    Ctl {
+        /// The background thread listens.
+        On = "on",
+        /// It does not.
+        Off = "off",
+    }
+}
+
 impl Mode {
     /// The free-sync mode it implies.
     pub const fn free_sync(self) -> FreeSync {

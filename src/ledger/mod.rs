@@ -100,6 +100,11 @@ impl Ledger {
         self.live.get(space, key)
     }
 
+    /// Exact figures of each kind that was used and is not pooled.
+    pub fn counts(&self) -> Vec<(Kind, KindCounts)> {
+        self.live.all_counts()
+    }
+
     /// Live bytes of a kind: what the automatic free-sync mode goes by.
     pub fn live_bytes(&self, kind: Kind) -> u64 {
         self.live.counts(kind).bytes.current

@@ -5,11 +5,14 @@ use crate::real::unseen;
 use crate::route::seen::{self, Seen};
 use crate::{ledger, process};
 use cushion::config::PathFacts;
-use cushion::pool::PoolStats;
+use cushion::ledger::LedgerSnapshot;
+use cushion::pool::{PoolSnapshot, PoolStats};
 use cushion::report::{
-    self, Coverage, FreeSyncFacts, PoolInput, Process, Reason, ReportInput, Route, SymbolFigures,
+    self, Coverage, FreeSyncFacts, History, PoolInput, Process, Reason, ReportInput, Route,
+    SymbolFigures,
 };
 use once_cell::sync::Lazy;
+use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -126,32 +129,54 @@ pub fn trace_header() -> serde_json::Value {
     let settings = settings
         .into_iter()
         .map(|setting| (setting.name, setting.value.into()));
-    serde_json::json!({
+    json!({
         "recorder": concat!("cushion ", env!("CARGO_PKG_VERSION")),
         "process": FIXED.process,
         "settings": settings.collect::<serde_json::Map<_, _>>(),
     })
 }
 
+/// The figures of this moment, without the maps and the leaks.
+pub fn figures() -> serde_json::Value {
+    let contexts = contexts::all();
+    let live = contexts.iter().map(|context| PoolInput {
+        context: context.serial,
+        device: context.backing.device as u32,
+        retired: false,
+        wait_seconds: wait_seconds(context),
+        snapshot: PoolSnapshot {
+            stats: context.pool.stats(),
+            ..PoolSnapshot::default()
+        },
+    });
+    let input = ReportInput {
+        devices: limits::devices(),
+        pools: retired().chain(live).collect(),
+        ledger: LedgerSnapshot {
+            kinds: ledger::get().counts(),
+            ..LedgerSnapshot::default()
+        },
+        ..ReportInput::default()
+    };
+    let report = report::build(input, &mut History::default());
+    let devices = report.devices.iter().map(|device| {
+        let pools = device.pools.iter();
+        let pools = pools.map(|pool| json!({ "context": pool.context, "figures": pool.figures }));
+        json!({
+            "ordinal": device.ordinal,
+            "name": device.name,
+            "total_bytes": device.total_bytes,
+            "limit_bytes": device.limit_bytes,
+            "figures": device.figures,
+            "pools": pools.collect::<Vec<_>>(),
+        })
+    });
+    json!({ "devices": devices.collect::<Vec<_>>(), "kinds": report.kinds })
+}
+
 /// Everything, now.
 pub fn input(reason: Reason) -> ReportInput {
     let contexts = contexts::all();
-    let retired = RETIRED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    let retired = retired
-        .into_iter()
-        .map(|(device, stats, wait_seconds)| PoolInput {
-            device,
-            retired: true,
-            wait_seconds,
-            snapshot: cushion::pool::PoolSnapshot {
-                stats,
-                ..Default::default()
-            },
-            ..Default::default()
-        });
     let live = contexts.iter().map(|context| PoolInput {
         context: context.serial,
         device: context.backing.device as u32,
@@ -170,10 +195,30 @@ pub fn input(reason: Reason) -> ReportInput {
         settings: settings::get().config.settings(),
         contexts: contexts::records(),
         devices: limits::devices(),
-        pools: retired.chain(live).collect(),
+        pools: retired().chain(live).collect(),
         ledger: ledger::get().snapshot(),
         coverage: coverage(contexts.iter().map(|context| context.serial)),
     }
+}
+
+/// What pools did whose context is gone.
+fn retired() -> impl Iterator<Item = PoolInput> {
+    let retired = RETIRED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    retired
+        .into_iter()
+        .map(|(device, stats, wait_seconds)| PoolInput {
+            device,
+            retired: true,
+            wait_seconds,
+            snapshot: PoolSnapshot {
+                stats,
+                ..PoolSnapshot::default()
+            },
+            ..PoolInput::default()
+        })
 }
 
 fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
@@ -196,6 +241,9 @@ fn coverage(contexts: impl Iterator<Item = u64>) -> Coverage {
         ));
     }
     notes.extend_from_slice(unseen::notes());
+    if let Some(why) = super::ctl::refused() {
+        notes.push(format!("cushion ctl cannot speak to this process: {why}"));
+    }
     if let Some(reason) = order::reason() {
         notes.push(format!("reuse of memory takes a fence: {reason}"));
     }

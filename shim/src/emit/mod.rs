@@ -6,6 +6,7 @@
 //! them, so there the background thread is asked, with a limit on the wait. No driver call is made in either case:
 //! everything a report needs is host data.
 
+mod ctl;
 mod facts;
 
 use crate::device::{contexts, idle, settings};
@@ -14,6 +15,7 @@ use crate::trace;
 use cushion::config::{PathFacts, ReportTarget};
 use cushion::report::{self, History, Reason};
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// How often the thread looks for what nobody wakes it for, if there is anything of that kind.
 const TICK: Duration = Duration::from_millis(250);
+/// The same while somebody speaks to it.
+const SHORT_TICK: Duration = Duration::from_millis(20);
 
 static STARTED: Once = Once::new();
 static RUNNING: AtomicBool = AtomicBool::new(false);
@@ -54,7 +58,7 @@ pub fn start() {
         }
         if is_reported() || has_ticks() {
             process::on_exit(at_exit);
-            if idle::is_wanted() {
+            if idle::is_wanted() || ctl::is_wanted() {
                 idle::prepare();
             }
             spawn();
@@ -68,7 +72,7 @@ fn is_reported() -> bool {
 
 /// Whether the thread has work between reports.
 fn has_ticks() -> bool {
-    trace::is_wanted() || idle::is_wanted()
+    trace::is_wanted() || idle::is_wanted() || ctl::is_wanted()
 }
 
 /// Has the thread look now for what there is to do.
@@ -111,12 +115,16 @@ fn run() {
     let interval = (is_reported() && !interval.is_zero()).then_some(interval);
     let mut report_at = interval.map(|interval| Instant::now() + interval);
     let mut tick_at = Instant::now() + TICK;
+    let mut server = ctl::open();
+    let mut is_spoken_to = false;
     loop {
         let until_report = report_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let tick = has_ticks().then_some(TICK);
+        let tick = if is_spoken_to { SHORT_TICK } else { TICK };
+        let tick = has_ticks().then_some(tick);
         let is_last = rest(until_report.into_iter().chain(tick).min());
         if is_last {
-            write(&mut lock(&HISTORY), Reason::Exit);
+            ctl::remove();
+            let _ = write(&mut lock(&HISTORY), Reason::Exit);
             trace::finish(Instant::now() + LAST_WORD);
             lock(&ASKED).done = true;
             CHANGED.notify_all();
@@ -127,8 +135,9 @@ fn run() {
             idle::tick(TICK);
             tick_at = Instant::now() + TICK;
         }
+        is_spoken_to = ctl::serve(&mut server, || write(&mut lock(&HISTORY), Reason::Request));
         if report_at.is_some_and(|at| at <= Instant::now()) {
-            write(&mut lock(&HISTORY), Reason::Periodic);
+            let _ = write(&mut lock(&HISTORY), Reason::Periodic);
             report_at = interval.map(|interval| Instant::now() + interval);
         }
     }
@@ -158,10 +167,11 @@ fn at_exit(way: Way) {
         ask_the_thread();
         return;
     }
+    ctl::remove();
     let deadline = Instant::now() + LAST_WORD;
     loop {
         if let Ok(mut history) = HISTORY.try_lock() {
-            write(&mut history, Reason::Exit);
+            let _ = write(&mut history, Reason::Exit);
             break;
         }
         if Instant::now() > deadline {
@@ -191,9 +201,10 @@ fn ask_the_thread() {
     }
 }
 
-fn write(history: &mut Option<History>, reason: Reason) {
+/// Writes a report; where it is, or why there is none.
+fn write(history: &mut Option<History>, reason: Reason) -> Result<PathBuf, String> {
     let ReportTarget::Path(pattern) = &settings::get().config.report.value else {
-        return;
+        return Err("CUSHION_REPORT is off".to_owned());
     };
     let history = history.get_or_insert_with(History::default);
     let path = pattern.path(
@@ -201,10 +212,24 @@ fn write(history: &mut Option<History>, reason: Reason) {
         process::start_directory().unwrap_or("/".as_ref()),
     );
     let report = report::build(facts::input(reason), history);
-    if let Err(warning) = report::write(&path, &report) {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| process::say(&warning.to_string()));
+    match report::write(&path, &report) {
+        Ok(()) => Ok(path),
+        Err(warning) => {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| process::say(&warning.to_string()));
+            Err(warning.to_string())
+        }
     }
+}
+
+/// Whether the last word was asked for.
+fn is_last_asked() -> bool {
+    lock(&ASKED).last
+}
+
+/// The child of a fork has nothing of its parent's.
+pub fn in_child() {
+    ctl::close_in_child();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -71,4 +71,5 @@ fn wiped_page() -> Option<*mut AtomicU8> {
 extern "C" fn in_child() {
     disarm();
     STATE.store(FORKED, Ordering::Release);
+    crate::emit::in_child();
 }

@@ -68,6 +68,8 @@ functions! {
     optional device_get_uuid = c"cuDeviceGetUuid"(*mut c_void, CUdevice);
     /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
     optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);
+    /// Since CUDA 12.0.
+    optional ctx_get_id = c"cuCtxGetId"(CUcontext, *mut u64);
     optional mem_get_address_range = c"cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
     /// Since CUDA 9.2.

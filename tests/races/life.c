@@ -175,7 +175,105 @@ static void a_capture_on_the_threads_own_stream(void)
     OK(cuStreamEndCapture(own, &graph));
 }
 
+/* A primary context ends by its last release, and the driver gives its memory to another context at that moment. */
+static volatile int over;
+static void *taker(void *argument)
+{
+    H side, popped;
+    P p[12];
+    (void)argument;
+    while (!over) {
+        OK(cuCtxCreate_v2(&side, 0, 0));
+        for (int i = 0; i < 12; i++) {
+            OK(cuMemAlloc_v2(&p[i], 3 << 20));
+            OK(cuMemsetD8_v2(p[i], 1, 3 << 20));
+            IS(cuMemsetD8_v2(p[i], 1, (3 << 20) + 1), 1);
+        }
+        for (int i = 0; i < 12; i += 2) OK(cuMemFree_v2(p[i]));
+        OK(cuCtxDestroy_v2(side));
+        cuCtxPopCurrent_v2(&popped);
+    }
+    return NULL;
+}
+
+static void memory_of_a_released_primary(void)
+{
+    H primary;
+    P p;
+    pthread_t threads[2];
+    OK(cuInit(0));
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, taker, NULL);
+    for (int round = 0; round < 400 && !failures; round++) {
+        OK(cuDevicePrimaryCtxRetain(&primary, 0));
+        OK(cuCtxSetCurrent(primary));
+        for (int i = 0; i < 8; i++) OK(cuMemAlloc_v2(&p, 3 << 20));
+        OK(cuMemFree_v2(p));
+        OK(cuCtxSetCurrent(NULL));
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+    }
+    over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    IS(simcuda_live_bytes(0), 0);
+}
+
+/* Others retain and release the primary context that this thread uses, and release it once too often after a reset. */
+static void *holder(void *argument)
+{
+    H primary;
+    while (!over) {
+        OK(cuDevicePrimaryCtxRetain(&primary, 0));
+        IS(primary == argument, 1);
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+        IS(cuDevicePrimaryCtxRelease_v2(1), 201);
+    }
+    return NULL;
+}
+
+static void a_primary_that_others_hold_too(void)
+{
+    P p;
+    H here = begin();
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, holder, here);
+    for (int round = 0; round < 3000 && !failures; round++) {
+        OK(cuMemAlloc_v2(&p, 5000));
+        OK(cuMemsetD8_v2(p, 1, 5000));
+        IS(cuMemsetD8_v2(p, 1, 5001), 1);
+        OK(cuMemFree_v2(p));
+        IS(cuMemFree_v2(p), 1);
+    }
+    over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* A release that the driver refuses changes nothing, though it might have been the last (SIMCUDA_FAIL). */
+static void *refused(void *argument)
+{
+    (void)argument;
+    while (!over) IS(cuDevicePrimaryCtxRelease_v2(0), 999);
+    return NULL;
+}
+
+static void a_release_that_is_refused(void)
+{
+    P p;
+    pthread_t thread;
+    begin();
+    if (!getenv("SIMCUDA_FAIL")) return;
+    pthread_create(&thread, NULL, refused, NULL);
+    for (int round = 0; round < 3000 && !failures; round++) {
+        OK(cuMemAlloc_v2(&p, 5000));
+        IS(cuMemsetD8_v2(p, 1, 5001), 1);
+        OK(cuMemFree_v2(p));
+    }
+    over = 1;
+    pthread_join(thread, NULL);
+}
+
 static const Case cases[] = {
+    { "memory of a released primary", memory_of_a_released_primary },
+    { "a primary that others hold, too", a_primary_that_others_hold_too },
+    { "a release that is refused", a_release_that_is_refused },
     { "contexts in turn", contexts_in_turn },
     { "attached", attached },
     { "short of memory in a capture", short_of_memory_in_a_capture },

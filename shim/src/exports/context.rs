@@ -128,25 +128,43 @@ pub unsafe fn primary_retain(
     let code = unsafe { created(context, device, || real(context, device)) };
     if code == SUCCESS && !context.is_null() {
         // SAFETY: not null, and filled by the driver just now.
-        contexts::note_primary(unsafe { *context }, device);
+        let primary = unsafe { *context };
+        contexts::note_primary(primary, device);
+        contexts::note_retained(primary);
     }
     code
 }
 
 /// `cuDevicePrimaryCtxRelease`, `cuDevicePrimaryCtxRelease_v2`: the last release destroys the primary context.
-///
-/// Whether this was the last can only be seen afterwards, so here the context leaves the tables after the driver has
-/// ended it. Memory of it that another thread is given at that moment is its own race with the release.
 pub unsafe fn primary_release(
     real: unsafe extern "C" fn(CUdevice) -> Status,
     device: CUdevice,
 ) -> Status {
     // SAFETY: the caller's argument, unchanged.
-    let code = unsafe { real(device) };
-    if code == SUCCESS && !contexts::primary_is_active(device) {
-        if let Some(removed) = contexts::primary_of(device).and_then(contexts::take_out) {
-            ledger::context_ended(&removed);
+    let call = || unsafe { real(device) };
+    let Some(primary) = contexts::primary_of(device) else {
+        return call();
+    };
+    let others_left = contexts::released(primary);
+    let life = contexts::life_of(primary);
+    let removed = match others_left {
+        true => None,
+        false => contexts::take_out(primary),
+    };
+    let code = call();
+    let ended = code == SUCCESS
+        && (!contexts::primary_is_active(device) || contexts::life_of(primary) != life);
+    match removed {
+        Some(removed) if ended => ledger::context_ended(&removed),
+        Some(removed) => contexts::put_back(removed),
+        // The count was wrong.
+        None if ended => {
+            if let Some(removed) = contexts::take_out(primary) {
+                ledger::context_ended(&removed);
+            }
         }
+        None if others_left && code != SUCCESS => contexts::note_retained(primary),
+        None => {}
     }
     code
 }

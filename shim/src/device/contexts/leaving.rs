@@ -1,11 +1,11 @@
 //! A context leaves: out of the registry before the driver may end it, and back if it lives on.
 
 use super::records::amend;
-use super::{Context, Known, GENERATION, REGISTRY};
+use super::{Context, Known, Registry, GENERATION, REGISTRY};
 use crate::abi::*;
 use crate::device::capture::{self, Capturing};
 use crate::{emit, trace};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// Takes a context out of the registry, before the driver may reuse its handle or addresses (FORGET-FIRST), and waits
@@ -40,11 +40,13 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
         known.map(|i| registry.known.remove(i)),
         pool.map(|i| registry.pools.remove(i)),
     );
-    registry.leaving += 1;
+    registry.leaving.push(handle as usize);
     registry.count();
+    LEAVING_COUNT.fetch_add(1, Ordering::AcqRel);
     GENERATION.fetch_add(1, Ordering::AcqRel);
     drop(registry);
     Some(Removed {
+        handle: handle as usize,
         known,
         captures: capture::end_all_of(handle),
         turn: trace::turn(),
@@ -54,6 +56,7 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
 
 /// What [`take_out`] took.
 pub struct Removed {
+    handle: usize,
     known: Option<Arc<Known>>,
     captures: Vec<Capturing>,
     /// When what lives in it dies, in the order of the trace: before the driver can give its memory to others.
@@ -84,8 +87,12 @@ impl Removed {
 impl Drop for Removed {
     fn drop(&mut self) {
         let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-        registry.leaving -= 1;
+        if let Some(at) = registry.leaving.iter().position(|h| *h == self.handle) {
+            registry.leaving.swap_remove(at);
+        }
         registry.count();
+        GENERATION.fetch_add(1, Ordering::AcqRel);
+        LEAVING_COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -95,4 +102,29 @@ pub fn put_back(mut removed: Removed) {
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     registry.known.extend(removed.known.take());
     registry.pools.extend(removed.pool.take());
+    // It is looked for again from when `removed` goes, which is at the end of this, after the lock.
+}
+
+/// How many are leaving: for those who found nothing, without the lock.
+static LEAVING_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether something found missing since `generation` was seen may have been out for a while only.
+pub(super) fn is_unsettled(generation: u64) -> bool {
+    LEAVING_COUNT.load(Ordering::Acquire) > 0 || GENERATION.load(Ordering::Acquire) != generation
+}
+
+/// What `look` finds of `handle`, which may be leaving: then not before its end is over.
+pub(super) fn once_settled<R>(
+    handle: CUcontext,
+    look: impl Fn(&Registry) -> Option<R>,
+) -> Option<R> {
+    loop {
+        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+        let found = look(&registry);
+        if found.is_some() || !registry.leaving.contains(&(handle as usize)) {
+            return found;
+        }
+        drop(registry);
+        std::thread::yield_now();
+    }
 }

@@ -5,19 +5,23 @@
 //! reach the memory of others.
 //!
 //! Here is the registry; `records` tells the report of its contexts, `lookup` finds whose memory an address is, `reach`
-//! whose work can reach it, `leaving` takes a context out, `observe` learns from the outcome of the program's calls.
+//! whose work can reach it, `leaving` takes a context out, `primary` knows the primary ones, `observe` learns from the outcome of the program's calls.
 
 mod leaving;
 mod lookup;
 mod observe;
+mod primary;
 mod reach;
 mod records;
 
 pub use leaving::{put_back, take_out, Removed};
 pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
 pub use observe::{drained, observe};
+pub use primary::{life_of, note_primary, note_retained, primary_is_active, primary_of, released};
 pub use reach::{each_reaching, forget_ended, is_alone, note_peers, reach_of, reaching, Reach};
 pub use records::{driver_version, records};
+
+use leaving::{is_unsettled, once_settled};
 
 use super::backing::DriverBacking;
 use super::scrub::Waiting;
@@ -63,6 +67,8 @@ struct Known {
     users: AtomicUsize,
     /// Uses of the program's: one for making it, one for each cuCtxAttach.
     attached: AtomicUsize,
+    /// Of a primary context: how often it was seen retained and not released.
+    retained: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -70,17 +76,18 @@ struct Registry {
     pools: Vec<Arc<Context>>,
     known: Vec<Arc<Known>>,
     peers: bool,
-    /// Contexts taken out whose end is not over.
-    leaving: usize,
+    /// Handles of contexts taken out whose end is not over.
+    leaving: Vec<usize>,
 }
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
     pools: Vec::new(),
     known: Vec::new(),
     peers: false,
-    leaving: 0,
+    leaving: Vec::new(),
 });
-/// Changes whenever a context leaves, so that no thread goes on with a remembered one.
+/// Changes whenever a context leaves or comes back, so that no thread goes on with a remembered one, or with having found
+/// none.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// The context that this thread used last, with its handle and the generation that this holds for.
@@ -145,12 +152,10 @@ fn remembered<R>(
 }
 
 fn find_pool(handle: CUcontext) -> Option<Arc<Context>> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    registry
-        .pools
-        .iter()
-        .find(|c| c.backing.context == handle as usize)
-        .cloned()
+    once_settled(handle, |registry| {
+        let of_handle = |c: &&Arc<Context>| c.backing.context == handle as usize;
+        registry.pools.iter().find(of_handle).cloned()
+    })
 }
 
 fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
@@ -165,7 +170,7 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     }
     note_created(handle, device);
     // A reset primary context lives on under its old handle, and nobody need retain it anew.
-    if primary_is_active(device) && primary_handle(driver, device) == handle {
+    if primary_is_active(device) && primary::handle_of(driver, device) == handle {
         note_primary(handle, device);
     }
     let mut version = 0;
@@ -216,17 +221,6 @@ fn take_ahead(context: &Context) {
     }
 }
 
-fn primary_handle(driver: &driver::Driver, device: CUdevice) -> CUcontext {
-    let mut primary: CUcontext = std::ptr::null_mut();
-    // SAFETY: the out-parameter is ours; what is retained is released at once.
-    unsafe {
-        if (driver.primary_retain)(&mut primary, device) == SUCCESS {
-            (driver.primary_release)(device);
-        }
-    }
-    primary
-}
-
 fn serial_of(handle: CUcontext) -> u64 {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     registry
@@ -238,6 +232,8 @@ fn serial_of(handle: CUcontext) -> u64 {
 
 /// A context exists (created, retained, or seen current).
 pub fn note_created(handle: CUcontext, device: CUdevice) {
+    // The handle may be that of one whose end is not over.
+    once_settled(handle, |_| None::<()>);
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     if registry
         .known
@@ -251,6 +247,7 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
             primary: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             attached: AtomicUsize::new(1),
+            retained: AtomicUsize::new(0),
         }));
         let count = registry.known.len();
         registry.count();
@@ -262,46 +259,9 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
     }
 }
 
-/// `handle` is the primary context of `device`.
-pub fn note_primary(handle: CUcontext, device: CUdevice) {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    for known in registry.known.iter().filter(|k| k.backing.device == device) {
-        let primary = known.backing.context == handle as usize;
-        if !known.primary.swap(primary, Ordering::Relaxed) && primary {
-            records::amend(known.backing.serial, |record| {
-                record.label = format!("primary context of device {device}");
-            });
-        }
-    }
-}
-
-/// The primary context of a device, if it was ever seen and has not ended.
-pub fn primary_of(device: CUdevice) -> Option<CUcontext> {
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    let primary = |k: &&Arc<Known>| k.backing.device == device && k.primary.load(Ordering::Relaxed);
-    registry
-        .known
-        .iter()
-        .find(primary)
-        .map(|k| k.backing.context as CUcontext)
-}
-
-/// Whether the driver has the primary context of `device` alive.
-pub fn primary_is_active(device: CUdevice) -> bool {
-    let Some(driver) = driver::get() else {
-        return true;
-    };
-    let (mut flags, mut active) = (0, 1);
-    // SAFETY: the out-parameters are ours.
-    let code = driver::insistently(|| unsafe {
-        (driver.primary_get_state)(device, &mut flags, &mut active)
-    });
-    code != SUCCESS || active != 0
-}
-
 impl Registry {
     fn count(&self) {
-        KNOWN_COUNT.store(self.known.len() + self.leaving, Ordering::Release);
+        KNOWN_COUNT.store(self.known.len() + self.leaving.len(), Ordering::Release);
     }
 }
 
@@ -391,8 +351,16 @@ pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Opti
     if let Some(Some(result)) = found {
         return Ok(Some(result));
     }
-    Ok(all()
-        .iter()
-        .filter(|context| context.serial != tried)
-        .find_map(|context| with(context)))
+    loop {
+        let generation = GENERATION.load(Ordering::Acquire);
+        let found = all()
+            .iter()
+            .filter(|context| context.serial != tried)
+            .find_map(|context| with(context));
+        if found.is_some() || !is_unsettled(generation) {
+            return Ok(found);
+        }
+        // One that is out may come back, and whatever it owns is no other's until then.
+        std::thread::yield_now();
+    }
 }

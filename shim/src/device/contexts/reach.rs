@@ -84,7 +84,7 @@ pub fn forget_ended(own: &DriverBacking) -> bool {
 /// `None` while one is leaving: its work cannot be fenced any more, and may not have ended.
 pub fn reaching(own: &DriverBacking) -> Option<Vec<Reach>> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    if registry.leaving > 0 {
+    if !registry.leaving.is_empty() {
         return None;
     }
     let reach = registry

@@ -348,6 +348,14 @@ hooks! {
     Effect cuMemsetD2D32_v2_ptds(to: CUdeviceptr, pitch_bytes: usize, value: c_uint, width: usize, count: usize) = copy::set_2d_32;
     Effect cuMemsetD2D32Async(to: CUdeviceptr, pitch_bytes: usize, value: c_uint, width: usize, count: usize, stream: CUstream) = copy::set_2d_32_async;
     Effect cuMemsetD2D32Async_ptsz(to: CUdeviceptr, pitch_bytes: usize, value: c_uint, width: usize, count: usize, stream: CUstream) = copy::set_2d_32_async;
+    Effect cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, size_bytes: usize, attributes: *mut c_void, stream: CUstream) = copy::with_attributes_async;
+    Effect cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, size_bytes: usize, attributes: *mut c_void, stream: CUstream) = copy::with_attributes_async;
+    Effect cuMemcpy3DWithAttributesAsync(copy: *mut c_void, flags: c_ulonglong, stream: CUstream) = copy::with_attributes_3d_async;
+    Effect cuMemcpy3DWithAttributesAsync_ptsz(copy: *mut c_void, flags: c_ulonglong, stream: CUstream) = copy::with_attributes_3d_async;
+    Effect cuMemcpy3DBatchAsync_v2(count: usize, copies: *mut c_void, flags: c_ulonglong, stream: CUstream) = copy::batch_3d_async;
+    Effect cuMemcpy3DBatchAsync_v2_ptsz(count: usize, copies: *mut c_void, flags: c_ulonglong, stream: CUstream) = copy::batch_3d_async;
+    Effect cuMemcpy3DBatchAsync(count: usize, copies: *mut c_void, failed_at: *mut usize, flags: c_ulonglong, stream: CUstream) = copy::batch_3d_async_v1;
+    Effect cuMemcpy3DBatchAsync_ptsz(count: usize, copies: *mut c_void, failed_at: *mut usize, flags: c_ulonglong, stream: CUstream) = copy::batch_3d_async_v1;
     Effect cuMemcpyBatchAsync_v2(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream) = copy::batch_async;
     Effect cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream) = copy::batch_async;
     Effect cuMemcpyBatchAsync(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, failed_at: *mut usize, stream: CUstream) = copy::batch_async_v1;
@@ -413,12 +421,6 @@ hooks! {
     Order cuMemPrefetchBatchAsync_ptsz "rsp";
     Order cuMemcpy2DAsync "rsi";
     Order cuMemcpy3DAsync "rsi";
-    Order cuMemcpy3DBatchAsync "r8";
-    Order cuMemcpy3DBatchAsync_ptsz "rsp";
-    Order cuMemcpy3DBatchAsync_v2 "rcx";
-    Order cuMemcpy3DBatchAsync_v2_ptsz "rsp";
-    Order cuMemcpy3DWithAttributesAsync "rdx";
-    Order cuMemcpy3DWithAttributesAsync_ptsz "rsp";
     Order cuMemcpyAtoA_v2_ptds "rsp";
     Order cuMemcpyAtoHAsync "r8";
     Order cuMemcpyAtoHAsync_v2 "r8";
@@ -431,8 +433,6 @@ hooks! {
     Order cuMemcpyHtoAAsync_v2_ptsz "rsp";
     Order cuMemcpyHtoA_v2_ptds "rsp";
     Order cuMemcpyHtoDAsync "rcx";
-    Order cuMemcpyWithAttributesAsync "r8";
-    Order cuMemcpyWithAttributesAsync_ptsz "rsp";
     Order cuSignalExternalSemaphoresAsync "rcx";
     Order cuSignalExternalSemaphoresAsync_ptsz "rsp";
     Order cuStreamAddCallback "rdi";

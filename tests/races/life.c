@@ -156,6 +156,49 @@ static void a_copy_from_another_device(void)
     OK(cuCtxPopCurrent_v2(&popped));
 }
 
+/* The same by ways that do not show it: the stream of another device than the current one, and a graph. */
+typedef struct { size_t x, y, z, lod; unsigned kind; void *host; P device; H array; void *reserved; size_t pitch, height; } Side;
+typedef struct { Side from, to; size_t width, height, depth; } Copy;
+R cuGraphAddMemcpyNode(H *, H, const H *, size_t, const Copy *, H);
+
+static void late_copy_elsewhere(int way)
+{
+    H there, stream, module, graph, executable, node, here = begin();
+    P p, source, again;
+    if (!getenv("LD_PRELOAD")) return;
+    module = the_module;
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(cuDevicePrimaryCtxRetain(&there, 1));
+    OK(cuCtxSetCurrent(there));
+    OK(cuModuleLoadData(&the_module, "any image"));
+    OK(cuMemAlloc_v2(&source, 5000));
+    OK(cuMemsetD8_v2(source, 9, 5000));
+    OK(cuStreamCreate(&stream, 1));
+    OK(spin(80, stream));
+    the_module = module;
+    if (way == 0) {
+        OK(cuCtxSetCurrent(here));
+        OK(cuMemcpyDtoDAsync_v2(p, p, 0, stream));
+        OK(cuMemsetD8Async(p, 9, 5000, stream));
+    } else {
+        Copy copy = { { .kind = 2, .device = source, .pitch = 5000 }, { .kind = 2, .device = p, .pitch = 5000 }, 5000, 1, 1 };
+        OK(cuGraphCreate(&graph, 0));
+        OK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, there));
+        OK(cuGraphInstantiateWithFlags(&executable, graph, 0));
+        OK(cuGraphLaunch(executable, stream));
+    }
+    OK(cuCtxSetCurrent(here));
+    OK(cuMemFree_v2(p));
+    OK(cuMemAlloc_v2(&again, 5000));
+    OK(fill(again, 5000, 1, NULL));
+    OK(cuCtxSynchronize());
+    usleep(150000);
+    IS(wrong(again, 5000, 1, NULL), 0);
+}
+
+static void a_copy_on_another_devices_stream(void) { late_copy_elsewhere(0); }
+static void a_graph_of_another_device(void) { late_copy_elsewhere(1); }
+
 /* The thread's own stream of one context captures; the thread uses another. */
 static void a_capture_on_the_threads_own_stream(void)
 {
@@ -280,6 +323,8 @@ static const Case cases[] = {
     { "a capture ends with its context", a_capture_ends_with_its_context },
     { "work of a context that leaves", work_of_a_context_that_leaves },
     { "a copy from another device", a_copy_from_another_device },
+    { "a copy on another device's stream", a_copy_on_another_devices_stream },
+    { "a graph of another device", a_graph_of_another_device },
     { "a capture on the thread's own stream", a_capture_on_the_threads_own_stream },
 };
 CASES(cases)

@@ -98,6 +98,11 @@ pub fn note_stream(stream: CUstream) {
     }
 }
 
+/// Whether it is a default stream of the current context, the legacy or the thread's own.
+pub fn is_default(stream: CUstream) -> bool {
+    is_legacy(stream) || stream == PER_THREAD_STREAM
+}
+
 /// Whether it is the null stream or CU_STREAM_LEGACY.
 fn is_legacy(stream: CUstream) -> bool {
     stream as usize <= 1

@@ -7,7 +7,7 @@
 use crate::abi::*;
 use crate::device::{contexts, imports, order};
 use cushion::pool::Found;
-use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
+use std::ffi::{c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 type Device = CUdeviceptr;
 type Host = *mut c_void;
@@ -30,6 +30,13 @@ fn is_inside(address: Device, size_bytes: usize) -> bool {
             size_bytes as u64 <= left
         }
     }
+}
+
+/// A copy or memset is about to be queued on this stream, which may be another device's than the current one.
+#[inline]
+fn note_stream(stream: CUstream) {
+    order::note_stream(stream);
+    contexts::note_work_on(stream);
 }
 
 /// A rectangle of rows. The last row need not be a whole pitch.
@@ -75,7 +82,7 @@ macro_rules! copies {
             $($argument: $type,)*
             stream: CUstream,
         ) -> Status {
-            order::note_stream(stream);
+            note_stream(stream);
             if !$check {
                 return INVALID_VALUE;
             }
@@ -168,7 +175,7 @@ pub unsafe fn batch_async(
     attribute_count: usize,
     stream: CUstream,
 ) -> Status {
-    order::note_stream(stream);
+    note_stream(stream);
     if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
         for at in 0..count {
             // SAFETY: the caller owes three arrays of `count`.
@@ -217,7 +224,7 @@ pub unsafe fn batch_async_v1(
     failed_at: *mut usize,
     stream: CUstream,
 ) -> Status {
-    order::note_stream(stream);
+    note_stream(stream);
     if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
         for at in 0..count {
             // SAFETY: the caller owes three arrays of `count`.
@@ -245,6 +252,45 @@ pub unsafe fn batch_async_v1(
             stream,
         )
     }
+}
+
+/// `cuMemcpyWithAttributesAsync`.
+pub unsafe fn with_attributes_async(
+    real: unsafe extern "C" fn(Device, Device, usize, Host, CUstream) -> Status,
+    to: Device,
+    from: Device,
+    size_bytes: usize,
+    attributes: Host,
+    stream: CUstream,
+) -> Status {
+    note_stream(stream);
+    if !is_inside(to, size_bytes) || !is_inside(from, size_bytes) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(to, from, size_bytes, attributes, stream) }
+}
+
+macro_rules! any_device {
+    ($( $name:ident ( $($argument:ident : $type:ty),* ) )*) => {$(
+        /// A copy whose operands are not looked at: it may touch memory of any device.
+        pub unsafe fn $name(
+            real: unsafe extern "C" fn($($type,)* CUstream) -> Status,
+            $($argument: $type,)*
+            stream: CUstream,
+        ) -> Status {
+            order::note_stream(stream);
+            contexts::note_work_anywhere();
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real($($argument,)* stream) }
+        }
+    )*};
+}
+
+any_device! {
+    with_attributes_3d_async (copy: Host, flags: c_ulonglong)
+    batch_3d_async (count: usize, copies: Host, flags: c_ulonglong)
+    batch_3d_async_v1 (count: usize, copies: Host, failed_at: *mut usize, flags: c_ulonglong)
 }
 
 const MEMORY_DEVICE: u32 = 2;

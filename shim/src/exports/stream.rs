@@ -1,7 +1,7 @@
 //! Streams and their captures: the driver does the work, the shim learns what the pool must respect.
 
 use crate::abi::*;
-use crate::device::{capture, order, reclaim};
+use crate::device::{capture, contexts, order, reclaim};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// The stream meant: in the per-thread twins of a function the null stream is the thread's own.
@@ -58,6 +58,7 @@ pub unsafe fn launch_graph(
     stream: CUstream,
 ) -> Status {
     order::lose("a graph was launched");
+    contexts::note_work_anywhere();
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(executable, stream) })
 }

@@ -18,7 +18,10 @@ pub use leaving::{put_back, take_out, Removed};
 pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
 pub use observe::{drained, observe};
 pub use primary::{life_of, note_primary, note_retained, primary_is_active, primary_of, released};
-pub use reach::{each_reaching, forget_ended, is_alone, note_peers, reach_of, reaching, Reach};
+pub use reach::{
+    each_reaching, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on, reach_of,
+    reaching, Reach,
+};
 pub use records::{driver_version, records};
 
 use leaving::{is_unsettled, once_settled};
@@ -249,6 +252,7 @@ pub fn note_created(handle: CUcontext, device: CUdevice) {
             attached: AtomicUsize::new(1),
             retained: AtomicUsize::new(0),
         }));
+        registry.note_devices();
         let count = registry.known.len();
         registry.count();
         drop(registry);

@@ -1,13 +1,13 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
 use super::leaving::remove;
-use super::{Known, Registry, KNOWN_COUNT, REGISTRY};
+use super::{current_device, known, Known, Registry, KNOWN_COUNT, REGISTRY};
 use crate::abi::*;
 use crate::device::backing::DriverBacking;
 use crate::device::order;
 use crate::driver;
 use cushion::pool::BackingError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// A context that is being used: whoever is about to end it waits until nobody has one of these.
@@ -50,6 +50,51 @@ pub fn note_peers() {
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .peers = true;
+}
+
+/// Whether contexts of more than one device were ever known.
+static SEVERAL_DEVICES: AtomicBool = AtomicBool::new(false);
+
+impl Registry {
+    /// A context was added.
+    pub(super) fn note_devices(&self) {
+        let device = |known: &Arc<Known>| known.backing.device;
+        let mut devices = self.known.iter().map(device);
+        let first = devices.next();
+        if devices.any(|device| Some(device) != first) {
+            SEVERAL_DEVICES.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Work is about to be queued that may touch memory of any device, with peer access or without: a graph, whose nodes are
+/// not looked at, or a copy whose operands are not.
+#[inline]
+pub fn note_work_anywhere() {
+    if SEVERAL_DEVICES.load(Ordering::Acquire) {
+        note_peers();
+    }
+}
+
+/// Work is about to be queued on this stream. A copy need not be on a stream of the current context, and what tells of
+/// work on another device ([`super::find`]) goes by that.
+#[inline]
+pub fn note_work_on(stream: CUstream) {
+    if SEVERAL_DEVICES.load(Ordering::Acquire) && !order::is_default(stream) {
+        note_foreign(stream);
+    }
+}
+
+#[cold]
+fn note_foreign(stream: CUstream) {
+    let mut context: CUcontext = std::ptr::null_mut();
+    let get = driver::get().and_then(|driver| driver.stream_get_context);
+    // SAFETY: the stream is one that the program names in a call, so it is live; the out-parameter is ours.
+    let code = get.map(|get| unsafe { get(stream, &mut context) });
+    let known = (code == Some(SUCCESS)).then(|| known(context)).flatten();
+    if known.is_none_or(|known| Some(known.backing.device) != current_device()) {
+        note_peers();
+    }
 }
 
 /// Whether no other context's work can reach memory of `own`'s.

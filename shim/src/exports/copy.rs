@@ -153,6 +153,26 @@ pub unsafe fn from_array(
     unsafe { real(to, from, offset_bytes, size_bytes) }
 }
 
+/// The first copy of a batch that does not stay inside. Null arrays are the driver's to refuse.
+///
+/// # Safety
+/// Each array is null or has `count` places.
+unsafe fn first_outside(
+    to: *const Device,
+    from: *const Device,
+    sizes_bytes: *const usize,
+    count: usize,
+) -> Option<usize> {
+    if to.is_null() || from.is_null() || sizes_bytes.is_null() {
+        return None;
+    }
+    (0..count).find(|&at| {
+        // SAFETY: the caller of this function owes the arrays.
+        let (to, from, size) = unsafe { (*to.add(at), *from.add(at), *sizes_bytes.add(at)) };
+        !is_inside(to, size) || !is_inside(from, size)
+    })
+}
+
 /// `cuMemcpyBatchAsync`, both forms: each copy must stay inside.
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn batch_async(
@@ -176,14 +196,9 @@ pub unsafe fn batch_async(
     stream: CUstream,
 ) -> Status {
     note_stream(stream);
-    if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
-        for at in 0..count {
-            // SAFETY: the caller owes three arrays of `count`.
-            let (to, from, size) = unsafe { (*to.add(at), *from.add(at), *sizes_bytes.add(at)) };
-            if !is_inside(to, size) || !is_inside(from, size) {
-                return INVALID_VALUE;
-            }
-        }
+    // SAFETY: the caller owes three arrays of `count`.
+    if unsafe { first_outside(to, from, sizes_bytes, count) }.is_some() {
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {
@@ -225,18 +240,13 @@ pub unsafe fn batch_async_v1(
     stream: CUstream,
 ) -> Status {
     note_stream(stream);
-    if !to.is_null() && !from.is_null() && !sizes_bytes.is_null() {
-        for at in 0..count {
-            // SAFETY: the caller owes three arrays of `count`.
-            let (to, from, size) = unsafe { (*to.add(at), *from.add(at), *sizes_bytes.add(at)) };
-            if !is_inside(to, size) || !is_inside(from, size) {
-                // SAFETY: null, or a place that the caller owes.
-                if let Some(failed_at) = unsafe { failed_at.as_mut() } {
-                    *failed_at = at;
-                }
-                return INVALID_VALUE;
-            }
+    // SAFETY: the caller owes three arrays of `count`.
+    if let Some(at) = unsafe { first_outside(to, from, sizes_bytes, count) } {
+        // SAFETY: null, or a place that the caller owes.
+        if let Some(failed_at) = unsafe { failed_at.as_mut() } {
+            *failed_at = at;
         }
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {

@@ -124,6 +124,7 @@ pub unsafe fn primary_retain(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> Status {
+    contexts::expect_primary(device);
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { created(context, device, || real(context, device)) };
     if code == SUCCESS && !context.is_null() {

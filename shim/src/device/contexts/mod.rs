@@ -17,7 +17,10 @@ mod records;
 pub use leaving::{put_back, take_out, Removed};
 pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
 pub use observe::{drained, observe};
-pub use primary::{life_of, note_primary, note_retained, primary_is_active, primary_of, released};
+pub use primary::{
+    expect as expect_primary, life_of, note_primary, note_retained, primary_is_active, primary_of,
+    released,
+};
 pub use reach::{
     each_reaching, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on, reach_of,
     reaching, Reach,
@@ -173,7 +176,7 @@ fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
     }
     note_created(handle, device);
     // A reset primary context lives on under its old handle, and nobody need retain it anew.
-    if primary_is_active(device) && primary::handle_of(driver, device) == handle {
+    if primary::is_of(handle, device) {
         note_primary(handle, device);
     }
     let mut version = 0;

@@ -5,16 +5,22 @@
 //! afterwards: too late for a pool to forget its addresses, which the driver may have given to others by then
 //! (FORGET-FIRST). So the shim counts, too. A release that leaves others by that count is just made. Any other may be the
 //! last (what was retained before a reset, or unseen, is not in the count): the context is taken out before, and put back
-//! if it lives on; who looks for it meanwhile waits.
+//! if it lives on; who looks for it meanwhile waits. The shim itself retains no context that the program may be about to
+//! release, for it would be the last then.
 
 use super::{known, records, Known, REGISTRY};
 use crate::abi::*;
 use crate::driver::{self, Driver};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `handle` is the primary context of `device`.
 pub fn note_primary(handle: CUcontext, device: CUdevice) {
+    expect(device);
+    let of_device = |(of, _): &&mut (CUdevice, usize)| *of == device;
+    if let Some((_, primary)) = seen().iter_mut().find(of_device) {
+        *primary = handle as usize;
+    }
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     for known in registry.known.iter().filter(|k| k.backing.device == device) {
         let primary = known.backing.context == handle as usize;
@@ -50,8 +56,35 @@ pub fn primary_is_active(device: CUdevice) -> bool {
     code != SUCCESS || active != 0
 }
 
+/// The primary context of each device for which one was ever retained; 0 while the first is being made. Its handle stays
+/// the same for as long as it lives, and through a reset.
+static SEEN: Mutex<Vec<(CUdevice, usize)>> = Mutex::new(Vec::new());
+
+fn seen() -> MutexGuard<'static, Vec<(CUdevice, usize)>> {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program is about to retain the primary context of `device`.
+pub fn expect(device: CUdevice) {
+    let mut seen = seen();
+    if seen.len() < 1024 && seen.iter().all(|(of, _)| *of != device) {
+        seen.push((device, 0));
+    }
+}
+
+/// Whether `handle`, which is current, is the primary context of `device`.
+pub(super) fn is_of(handle: CUcontext, device: CUdevice) -> bool {
+    let known = seen().iter().find(|(of, _)| *of == device).copied();
+    primary_is_active(device)
+        && match known {
+            Some((_, primary)) => primary == handle as usize,
+            // Retained by a way that the shim did not see, if at all.
+            None => driver::get().is_some_and(|driver| handle_of(driver, device) == handle),
+        }
+}
+
 /// The primary context of a device, asked of the driver.
-pub(super) fn handle_of(driver: &Driver, device: CUdevice) -> CUcontext {
+fn handle_of(driver: &Driver, device: CUdevice) -> CUcontext {
     let mut primary: CUcontext = std::ptr::null_mut();
     // SAFETY: the out-parameter is ours; what is retained is released at once.
     unsafe {

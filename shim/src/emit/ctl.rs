@@ -9,16 +9,27 @@ use cushion::config::Ctl;
 use cushion::ctl::{directory, own_uid, Command, Server};
 use once_cell::sync::OnceCell;
 use serde_json::{json, Value};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// So long a trim waits for a device to rest.
 const TRIM_PATIENCE: Duration = Duration::from_millis(500);
 const TRIM_LOOK_APART: Duration = Duration::from_millis(10);
 
-/// Where the socket is.
-static PATH: OnceCell<PathBuf> = OnceCell::new();
+/// Held while the socket is made or removed, so that a process that ends while it is being made leaves none.
+static PLACE: Mutex<Place> = Mutex::new(Place::NotYet);
+
+enum Place {
+    NotYet,
+    At(PathBuf),
+    /// The process ends.
+    Ended,
+}
+
+/// Longest that the end of the process waits for the socket to be made.
+const MADE_WITHIN: Duration = Duration::from_millis(500);
 /// Why there is none.
 static REFUSED: OnceCell<String> = OnceCell::new();
 /// The listening descriptor with its device and inode, for a child to close.
@@ -43,13 +54,17 @@ pub fn open() -> Option<Server> {
     let variable = |name| std::env::var_os(name);
     let (runtime, temporary) = (variable("XDG_RUNTIME_DIR"), variable("TMPDIR"));
     let directories = directory::candidates(runtime.as_deref(), temporary.as_deref(), own_uid());
+    let mut place = PLACE.lock().unwrap_or_else(PoisonError::into_inner);
+    if matches!(*place, Place::Ended) {
+        return None;
+    }
     match Server::open(&directories, std::process::id()) {
         Ok(server) => {
             let (descriptor, (device, inode)) = server.descriptor();
             IDENTITY[0].store(device, Ordering::Relaxed);
             IDENTITY[1].store(inode, Ordering::Relaxed);
             DESCRIPTOR.store(descriptor, Ordering::Release);
-            let _ = PATH.set(server.path().to_owned());
+            *place = Place::At(server.path().to_owned());
             Some(server)
         }
         Err(error) => {
@@ -107,8 +122,20 @@ fn trim() -> Value {
 
 /// The process ends: nobody is to find the socket any more.
 pub fn remove() {
-    if let Some(path) = PATH.get() {
-        let _ = std::fs::remove_file::<&Path>(path);
+    let deadline = Instant::now() + MADE_WITHIN;
+    loop {
+        match PLACE.try_lock() {
+            Ok(mut place) => {
+                if let Place::At(path) = std::mem::replace(&mut *place, Place::Ended) {
+                    let _ = std::fs::remove_file(path);
+                }
+                return;
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(_) => return,
+        }
     }
 }
 

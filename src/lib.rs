@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod ctl;
 pub mod ipc_handle;
+pub mod lane;
 pub mod ledger;
 pub mod place;
 pub mod pool;

@@ -4,11 +4,12 @@ use crate::sync::MutexGuard;
 
 use super::arena::{Entry, Past};
 use super::bins::SCAN_LIMIT;
-use super::facade::Pool;
+use super::facade::{Outside, Pool};
+use super::front::lane::Lane;
 use super::ready::Made;
 use super::size::{round_up, GRANULE_BYTES, MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
-use super::{Backing, Grant, Origin, Refusal, Request, SegmentKind, Settings};
+use super::{Backing, BackingError, Grant, Origin, Refusal, Request, SegmentKind, Settings};
 
 /// A request, with what the settings make of it.
 #[derive(Debug, Clone, Copy)]
@@ -67,8 +68,31 @@ impl Pool {
     /// See [`Refusal`]. After a refusal the pool is as it was, but for cached memory that was given back.
     pub fn allocate<B: Backing>(&self, backing: &B, request: Request) -> Result<Grant, Refusal> {
         let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
-        let mut state = self.lock();
         let is_ordered = backing.sole_stream();
+        let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
+        let may_take = self.has_front() && is_plain && !request.capturing;
+        let lane = may_take.then(|| self.front.own_lane()).flatten();
+        if let Some(lane) = lane {
+            if lane.needs_sequences() {
+                self.lease(&mut self.lock(), lane);
+            }
+            if let Some(grant) = self.front.take(lane, plan.size_bytes, &request, is_ordered) {
+                return Ok(grant);
+            }
+        }
+        let mut state = self.lock();
+        let waiting = lane.filter(|lane| {
+            self.fold(&mut state);
+            self.front.waits_for_fence(lane, plan.size_bytes)
+        });
+        if plan.kind == SegmentKind::Large {
+            match (lane, waiting) {
+                (_, Some(lane)) => return self.allocate_behind_fence(state, backing, &plan, lane),
+                // A large block that is kept would be a hole beside which others are cut.
+                (Some(lane), None) => self.give_large_back(&mut state, lane),
+                (None, None) => {}
+            }
+        }
         if let Some(block) = state.search_cached(&plan, SCAN_LIMIT, is_ordered) {
             if let Some(past) = state.past_if_ready(block, plan.size_bytes, is_ordered) {
                 let block = state.carve(block, plan.size_bytes);
@@ -76,19 +100,51 @@ impl Pool {
                 return Ok(state.hand_out(block, &request, Origin::Hit));
             }
         }
-        self.allocate_slowly(state, backing, &plan)
+        match waiting {
+            Some(lane) => self.allocate_behind_fence(state, backing, &plan, lane),
+            None => self.allocate_slowly(state, backing, &plan, false),
+        }
+    }
+
+    /// A block freed lately fits as it is, and nothing else is ready: one barrier for it and all that were freed by now.
+    #[cold]
+    fn allocate_behind_fence<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        plan: &Plan,
+        lane: &Lane,
+    ) -> Result<Grant, Refusal> {
+        let mark = state.mark();
+        let (state, ready_only) = match self.outside(state, || backing.fence()) {
+            Outside::Forgotten(_) => return Err(Refusal::Forgotten),
+            Outside::Back(_, Err(BackingError::Failed(code))) => return Err(Refusal::Failed(code)),
+            Outside::Back(state, Err(_)) => (state, true),
+            Outside::Back(mut state, Ok(())) => {
+                state.stats.fences += 1;
+                state.drained(mark);
+                drop(state);
+                if let Some(grant) = self.front.take(lane, plan.size_bytes, &plan.request, false) {
+                    return Ok(grant);
+                }
+                (self.lock(), false)
+            }
+        };
+        self.allocate_slowly(state, backing, plan, ready_only)
     }
 
     /// From the cache after a barrier or scrub, else by growth; again from the start whenever something changed while
-    /// the lock was left.
+    /// the lock was left. `ready_only`: a barrier cannot be had now.
     #[cold]
     fn allocate_slowly<'a, B: Backing>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         backing: &B,
         plan: &Plan,
+        ready_only: bool,
     ) -> Result<Grant, Refusal> {
         let mut ladder = super::growth::Ladder::new(plan);
+        ladder.ready_only |= ready_only;
         loop {
             let found = if ladder.ready_only {
                 state.search_ready(plan, backing)
@@ -119,6 +175,9 @@ impl Pool {
                     }
                     Made::Forgotten => return Err(Refusal::Forgotten),
                 };
+                continue;
+            }
+            if self.has_front() && self.drain(&mut state) {
                 continue;
             }
             state = match self.grow(state, backing, plan, &mut ladder) {

@@ -13,7 +13,9 @@ impl Pool {
     /// With the name of the first invariant that does not hold.
     #[doc(hidden)]
     pub fn check(&self) {
-        let state = self.lock();
+        let mut state = self.lock();
+        self.fold(&mut state);
+        let (mut cached, mut cached_count) = (0, 0);
         let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
         let (mut live, mut block_count) = (0, 0);
         let (mut idle_bytes, mut ahead_idle_bytes) = (0, 0);
@@ -53,7 +55,15 @@ impl Pool {
                     .is_none_or(|map| map.is_set(segment.granule(address)));
                 assert!(marked, "TILE: start not marked");
                 assert!(entry.size_bytes > 0, "TILE: empty block");
-                match entry.in_use {
+                match self.as_in_front(entry) {
+                    Use::Hand { .. } if matches!(entry.in_use, Use::Live { .. }) => {
+                        busy += 1;
+                        cached += entry.size_bytes;
+                        cached_count += 1;
+                        let base = state.bases.get(&state.blocks, entry.address);
+                        assert_eq!(base, Some(at), "OURS: block in front not in the index");
+                        assert_eq!(entry.flags, 0, "a block in front is plain");
+                    }
                     Use::Live {
                         requested_bytes, ..
                     } => {
@@ -138,7 +148,13 @@ impl Pool {
             stats.segments.current,
             state.segments.in_order().count() as u64
         );
-        assert_eq!(state.bases.len() as u64, live, "OURS: index of bases");
+        assert_eq!(
+            state.bases.len() as u64,
+            live + cached_count,
+            "OURS: index of bases"
+        );
+        assert_eq!(state.front.cached_bytes, cached as i64, "SUMS: in front");
+        self.check_front(&state);
         assert_eq!(
             state.blocks.block_count, block_count,
             "TILE: blocks outside segments"
@@ -163,7 +179,7 @@ impl Pool {
         );
         assert_eq!(
             stats.active_bytes.current,
-            allocated + unfenced_bytes,
+            allocated + unfenced_bytes + cached,
             "SUMS: active"
         );
         assert_eq!(state.in_transit, 0, "ONE-PLACE: a thread is still out");

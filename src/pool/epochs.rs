@@ -5,22 +5,45 @@
 //! later epoch.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+
+/// The current epoch and the fenced one, as they can be read without the lock. Written under it.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    current: AtomicU64,
+    fenced: AtomicU64,
+}
+
+impl Seen {
+    /// The epoch that frees join now.
+    #[inline]
+    pub fn current(&self) -> u64 {
+        self.current.load(SeqCst)
+    }
+
+    /// Whether memory freed in `epoch` is behind a barrier.
+    #[inline]
+    pub fn is_fenced(&self, epoch: u64) -> bool {
+        epoch <= self.fenced.load(SeqCst)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Epochs {
-    current: u64,
-    fenced: u64,
+    seen: Arc<Seen>,
     /// Free bytes by epoch not yet fenced, in rising order of epochs; epochs without bytes are left out.
     unfenced: VecDeque<(u64, u64)>,
     pub unfenced_bytes: u64,
 }
 
 impl Epochs {
-    pub fn new() -> Self {
+    pub fn new(seen: Arc<Seen>) -> Self {
         // Epoch 0 is fresh memory, which needs no barrier.
+        seen.current.store(1, SeqCst);
+        seen.fenced.store(0, SeqCst);
         Epochs {
-            current: 1,
-            fenced: 0,
+            seen,
             unfenced: VecDeque::new(),
             unfenced_bytes: 0,
         }
@@ -29,27 +52,26 @@ impl Epochs {
     /// The epoch that frees join now.
     #[inline]
     pub fn current(&self) -> u64 {
-        self.current
+        self.seen.current()
     }
 
     /// Whether memory freed in `epoch` is behind a barrier.
     #[inline]
     pub fn is_fenced(&self, epoch: u64) -> bool {
-        epoch <= self.fenced
+        self.seen.is_fenced(epoch)
     }
 
     /// Closes the current epoch and says which it was.
     pub fn close(&mut self) -> u64 {
-        self.current += 1;
-        self.current - 1
+        self.seen.current.fetch_add(1, SeqCst)
     }
 
     /// A barrier that was asked for after `epoch` closed is in place.
     pub fn fence(&mut self, epoch: u64) {
-        debug_assert!(epoch < self.current, "an open epoch cannot be fenced");
-        self.fenced = self.fenced.max(epoch);
+        debug_assert!(epoch < self.current(), "an open epoch cannot be fenced");
+        let fenced = self.seen.fenced.fetch_max(epoch, SeqCst).max(epoch);
         while let Some(&(oldest, bytes)) = self.unfenced.front() {
-            if oldest > self.fenced {
+            if oldest > fenced {
                 break;
             }
             self.unfenced_bytes -= bytes;
@@ -118,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_fence_covers_what_was_freed_before_it_and_no_more() {
-        let mut epochs = Epochs::new();
+        let mut epochs = Epochs::new(Arc::default());
         assert!(epochs.is_fenced(0));
         let first = epochs.current();
         epochs.add(first, 512);

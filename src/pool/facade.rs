@@ -14,6 +14,8 @@ use std::sync::{Arc, PoisonError};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 use super::barriers::Mark;
+use super::epochs::Seen;
+use super::front::Front;
 use super::state::State;
 use super::{Block, Budget, Found, PoolStats, Settings, Usage};
 
@@ -22,6 +24,7 @@ use super::{Block, Budget, Found, PoolStats, Settings, Usage};
 pub struct Pool {
     pub(super) settings: Settings,
     pub(super) budget: Arc<Budget>,
+    pub(super) front: Front,
     state: Mutex<State>,
     /// A thread that was out came back. Waited for before an allocation is refused.
     landed: Condvar,
@@ -38,10 +41,12 @@ pub(super) enum Outside<'a, T> {
 impl Pool {
     /// An empty pool. Values of `settings` that are out of range are clamped.
     pub fn new(settings: Settings, budget: Arc<Budget>) -> Self {
+        let seen = Arc::<Seen>::default();
         Pool {
             settings: settings.in_range(),
             budget,
-            state: Mutex::new(State::new()),
+            front: Front::new(seen.clone()),
+            state: Mutex::new(State::new(seen)),
             landed: Condvar::new(),
         }
     }
@@ -104,7 +109,8 @@ impl Pool {
     pub fn find(&self, address: u64) -> Found {
         let state = self.lock();
         if let Some(block) = state.bases.get(&state.blocks, address) {
-            return state.live_block(block).map_or(Found::Dead, Found::Live);
+            let live = self.live_block(&state, block);
+            return live.map_or(Found::Dead, Found::Live);
         }
         let Some(index) = state.segments.holding(address) else {
             return Found::NotMine;
@@ -113,7 +119,7 @@ impl Pool {
             .segments
             .block_base(index, address, &state.blocks)
             .and_then(|base| state.bases.get(&state.blocks, base))
-            .and_then(|block| state.live_block(block))
+            .and_then(|block| self.live_block(&state, block))
             .filter(|block| address - block.base < block.requested_bytes);
         live.map_or(Found::Dead, Found::Live)
     }
@@ -132,6 +138,7 @@ impl Pool {
     /// in address order. The pool can be used again (a primary context that was reset comes back to life).
     pub fn forget(&self) -> Vec<Block> {
         let mut state = self.lock();
+        self.clear_front(&mut state);
         let mut live = Vec::new();
         for index in state.segments.in_order() {
             let mut block = state.segments[index].first;
@@ -141,7 +148,8 @@ impl Pool {
             }
         }
         self.budget.uncharge(state.stats.reserved_bytes.current);
-        let old = std::mem::replace(&mut *state, State::new());
+        let old = std::mem::replace(&mut *state, State::new(self.front.epochs()));
+        state.front = old.front;
         state.generation = old.generation + 1;
         state.in_transit = old.in_transit;
         state.waiting = old.waiting;
@@ -153,12 +161,15 @@ impl Pool {
 
     /// The figures.
     pub fn stats(&self) -> PoolStats {
-        self.lock().stats.clone()
+        let mut state = self.lock();
+        self.fold(&mut state);
+        state.stats.clone()
     }
 
     /// The figures that answer "how much is free", of one moment.
     pub fn usage(&self) -> Usage {
-        let state = self.lock();
+        let mut state = self.lock();
+        self.fold(&mut state);
         Usage {
             reserved_bytes: state.stats.reserved_bytes.current,
             allocated_bytes: state.stats.allocated_bytes.current,
@@ -175,6 +186,9 @@ impl Pool {
     /// Host memory of the tables, in bytes.
     pub fn host_bytes(&self) -> usize {
         let state = self.lock();
-        state.blocks.host_bytes() + state.bases.host_bytes() + state.segments.host_bytes()
+        state.blocks.host_bytes()
+            + state.bases.host_bytes()
+            + state.segments.host_bytes()
+            + self.front.host_bytes()
     }
 }

@@ -4,6 +4,7 @@ use crate::sync::MutexGuard;
 
 use super::arena::{Past, Use, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};
+use super::front::Freed;
 use super::state::State;
 use super::{Backing, BackingError, FreeMode, FreeOutcome, SegmentKind};
 
@@ -21,8 +22,21 @@ impl Pool {
     ///
     /// A second free of the same address that comes while the first one waits is answered [`FreeOutcome::NotLive`].
     pub fn free<B: Backing>(&self, backing: &B, address: u64, mode: FreeMode) -> FreeOutcome {
+        let may_keep = self.has_front() && !mode.host_wait && !mode.capturing;
+        if let Some(lane) = may_keep.then(|| self.front.own_lane()).flatten() {
+            match self.front.free(lane, address) {
+                Freed::NotHere => {}
+                Freed::Done(outcome) => return outcome,
+                Freed::Crowded(outcome, crowd) => {
+                    let mut state = self.lock();
+                    self.fold(&mut state);
+                    self.make_room(&mut state, crowd.hints());
+                    return outcome;
+                }
+            }
+        }
         let mut state = self.lock();
-        let Some(block) = state.unbase(address) else {
+        let Some(block) = self.plain_live(&mut state, address) else {
             return match state.segments.holding(address) {
                 Some(_) => FreeOutcome::NotLive,
                 None => FreeOutcome::NotMine,
@@ -39,6 +53,13 @@ impl Pool {
             debug_assert!(false, "the base index holds live blocks");
             return FreeOutcome::NotLive;
         };
+        if may_keep && self.keep_in_front(&mut state, block) {
+            return FreeOutcome::Freed {
+                requested_bytes,
+                tag,
+            };
+        }
+        state.unbase(address);
         let past = Past {
             epoch: state.epochs.current(),
             ticket: 0,

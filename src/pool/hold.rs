@@ -13,7 +13,7 @@ impl Pool {
             hold.count += 1;
             return true;
         }
-        let Some(block) = state.bases.get(&state.blocks, address) else {
+        let Some(block) = self.plain_live(&mut state, address) else {
             return false;
         };
         state.blocks[block].flags |= FLAG_HELD;
@@ -47,7 +47,7 @@ impl Pool {
     /// base.
     pub fn retire_on_free(&self, address: u64) -> bool {
         let mut state = self.lock();
-        let Some(block) = state.bases.get(&state.blocks, address) else {
+        let Some(block) = self.plain_live(&mut state, address) else {
             return false;
         };
         state.blocks[block].flags |= FLAG_RETIRE;

@@ -21,8 +21,9 @@
 //!
 //! # Map
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
-//! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `free`, `hold` a free; `reclaim` giving memory back; `walk` the
-//! snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
+//! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `free`, `hold` a free; `front`
+//! blocks freed lately, before the lock, and `recycle` how they come there and leave; `reclaim` giving memory back; `walk`
+//! the snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
 //! and `barriers`, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
 //! `epochs`, `tickets`, `counters`.
 
@@ -41,10 +42,12 @@ mod custody;
 mod epochs;
 mod facade;
 mod free;
+mod front;
 mod growth;
 mod hold;
 mod ready;
 mod reclaim;
+mod recycle;
 mod request;
 mod segments;
 mod settings;

@@ -69,6 +69,8 @@ impl Pool {
     pub fn trim<B: Backing>(&self, backing: &B, keep_cached_bytes: u64) -> u64 {
         let mut released_bytes = 0;
         let mut state = self.lock();
+        self.drain(&mut state);
+        self.fold(&mut state);
         loop {
             let stats = &state.stats;
             let cached_bytes = stats.reserved_bytes.current - stats.allocated_bytes.current;

@@ -4,11 +4,13 @@
 //! thread's hands counted as neither free nor live.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
-use super::epochs::Epochs;
+use super::epochs::{Epochs, Seen};
+use super::recycle::Book;
 use super::segments::{Segment, Segments};
 use super::size::bin_of;
 use super::tickets::Tickets;
@@ -42,6 +44,8 @@ pub(super) struct State {
     pub waiting: u32,
     /// Blocks that became free lately and may be dirty, newest last: hints for scrubbing ahead. An entry can be stale.
     pub dirty_hints: VecDeque<u32>,
+    /// What the pool knows of the blocks in front.
+    pub front: Book,
     bins: [Bins; 3],
 }
 
@@ -59,12 +63,12 @@ fn bins_of(kind: SegmentKind) -> Option<usize> {
 const DIRTY_HINTS: usize = 256;
 
 impl State {
-    pub fn new() -> Self {
+    pub fn new(seen: Arc<Seen>) -> Self {
         State {
             blocks: Arena::new(),
             segments: Segments::new(),
             bases: BaseIndex::new(),
-            epochs: Epochs::new(),
+            epochs: Epochs::new(seen),
             tickets: Tickets::new(),
             holds: BTreeMap::new(),
             stats: PoolStats::default(),
@@ -74,6 +78,7 @@ impl State {
             in_transit: 0,
             waiting: 0,
             dirty_hints: VecDeque::new(),
+            front: Book::default(),
             bins: [Bins::new(), Bins::new(), Bins::new()],
         }
     }
@@ -479,10 +484,12 @@ impl State {
         })
     }
 
-    /// Brings the figure of active bytes up to date.
+    /// Brings the figure of active bytes up to date. What is cached in front counts as active.
     #[inline]
     pub fn settle_active(&mut self) {
-        let active_bytes = self.stats.allocated_bytes.current + self.epochs.unfenced_bytes;
+        let active_bytes = self.stats.allocated_bytes.current
+            + self.epochs.unfenced_bytes
+            + self.front.cached_bytes.max(0) as u64;
         self.stats.active_bytes.move_to(active_bytes);
     }
 

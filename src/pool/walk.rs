@@ -20,6 +20,7 @@ impl Pool {
     /// The pool as it is now. Taken in slices of about a thousand blocks: figures and map can differ by what happened
     /// meanwhile, and a segment that changed meanwhile can show a block as it was before.
     pub fn snapshot(&self) -> PoolSnapshot {
+        self.drain_in_slices();
         let mut snapshot = PoolSnapshot {
             stats: self.stats(),
             ..PoolSnapshot::default()
@@ -29,7 +30,9 @@ impl Pool {
             block: NONE,
         };
         loop {
-            let more = self.lock().walk_slice(&mut cursor, &mut snapshot.segments);
+            let state = self.lock();
+            let more = self.walk_slice(&state, &mut cursor, &mut snapshot.segments);
+            drop(state);
             if !more {
                 break;
             }
@@ -46,18 +49,21 @@ impl Pool {
             .unwrap_or(0);
         snapshot
     }
-}
 
-impl State {
     /// Adds the next slice to `segments`. `false` at the end.
-    fn walk_slice(&self, cursor: &mut Cursor, segments: &mut Vec<SegmentSnapshot>) -> bool {
+    fn walk_slice(
+        &self,
+        state: &State,
+        cursor: &mut Cursor,
+        segments: &mut Vec<SegmentSnapshot>,
+    ) -> bool {
         let mut left = SLICE_BLOCKS;
-        while let Some(index) = self
+        while let Some(index) = state
             .segments
             .holding(cursor.address)
-            .or_else(|| self.segments.at_or_above(cursor.address))
+            .or_else(|| state.segments.at_or_above(cursor.address))
         {
-            let segment = &self.segments[index];
+            let segment = &state.segments[index];
             if segments
                 .last()
                 .is_none_or(|last| last.address != segment.address)
@@ -72,14 +78,14 @@ impl State {
                     blocks,
                 });
             }
-            let mut at = self.resume(cursor, index);
+            let mut at = state.resume(cursor, index);
             while at != NONE && left > 0 {
-                let entry = &self.blocks[at];
+                let entry = &state.blocks[at];
                 // A block that grew downwards since the last slice is in the map already, in part.
                 if entry.address >= cursor.address || cursor.address <= segment.address {
                     if let Some(last) = segments.last_mut() {
                         last.blocks
-                            .push(self.block_snapshot(entry, segment.address));
+                            .push(self.block_snapshot(state, entry, segment.address));
                     }
                 }
                 cursor.address = entry.address + entry.size_bytes;
@@ -98,6 +104,31 @@ impl State {
         false
     }
 
+    fn block_snapshot(&self, state: &State, entry: &Entry, segment_address: u64) -> BlockSnapshot {
+        let (state, requested_bytes, tag) = match self.as_in_front(entry) {
+            Use::Live {
+                requested_bytes,
+                tag,
+                ..
+            } => (BlockState::Allocated, requested_bytes, tag),
+            Use::Free { past, .. } if state.is_behind_barrier(past, false) => {
+                (BlockState::Free, 0, 0)
+            }
+            // A block in a thread's hands is about to be live, or to be free.
+            Use::Free { .. } | Use::Hand { .. } => (BlockState::FreeUnfenced, 0, 0),
+            Use::Held { .. } | Use::Vacant { .. } => (BlockState::Held, 0, 0),
+        };
+        BlockSnapshot {
+            offset_bytes: entry.address - segment_address,
+            size_bytes: entry.size_bytes,
+            requested_bytes,
+            state,
+            tag,
+        }
+    }
+}
+
+impl State {
     /// The block to go on with in a segment: the one the cursor remembers if it is still there, else found by walking.
     fn resume(&self, cursor: &Cursor, segment: u32) -> u32 {
         let remembered = self.blocks.get(cursor.block);
@@ -115,28 +146,5 @@ impl State {
             at = entry.next;
         }
         at
-    }
-
-    fn block_snapshot(&self, entry: &Entry, segment_address: u64) -> BlockSnapshot {
-        let (state, requested_bytes, tag) = match entry.in_use {
-            Use::Live {
-                requested_bytes,
-                tag,
-                ..
-            } => (BlockState::Allocated, requested_bytes, tag),
-            Use::Free { past, .. } if self.is_behind_barrier(past, false) => {
-                (BlockState::Free, 0, 0)
-            }
-            // A block in a thread's hands is about to be live, or to be free.
-            Use::Free { .. } | Use::Hand { .. } => (BlockState::FreeUnfenced, 0, 0),
-            Use::Held { .. } | Use::Vacant { .. } => (BlockState::Held, 0, 0),
-        };
-        BlockSnapshot {
-            offset_bytes: entry.address - segment_address,
-            size_bytes: entry.size_bytes,
-            requested_bytes,
-            state,
-            tag,
-        }
     }
 }

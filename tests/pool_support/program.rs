@@ -1,5 +1,7 @@
 //! A program on top of a pool: what it believes it holds, checked against what the pool and the backing say.
 
+use std::collections::HashSet;
+
 use cushion::pool::{Backing, Block, Found, FreeMode, FreeOutcome, Pool, Range, Refusal, Request};
 
 use super::watched::{set_capturing, Watched};
@@ -22,7 +24,7 @@ pub struct Program<'a> {
     /// Freed while held.
     pub held: Vec<Live>,
     next_tag: u64,
-    last_sequence: u64,
+    sequences: HashSet<u64>,
 }
 
 impl<'a> Program<'a> {
@@ -33,7 +35,7 @@ impl<'a> Program<'a> {
             live: vec![],
             held: vec![],
             next_tag: 1,
-            last_sequence: 0,
+            sequences: HashSet::new(),
         }
     }
 
@@ -64,8 +66,10 @@ impl<'a> Program<'a> {
         };
         assert_eq!(grant.address % alignment, 0);
         assert!(grant.allocated_bytes >= size_bytes);
-        assert!(grant.sequence > self.last_sequence, "BUFFER_ID came twice");
-        self.last_sequence = grant.sequence;
+        assert!(
+            self.sequences.insert(grant.sequence),
+            "BUFFER_ID came twice"
+        );
         let range = Range {
             address: grant.address,
             size_bytes: grant.allocated_bytes,

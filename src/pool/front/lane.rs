@@ -1,0 +1,350 @@
+//! What one thread keeps in front: hints to freed blocks by size, numbers for its allocations, and its share of the
+//! figures. Only the thread that has the lane writes here, so there are loads and stores and no locked instruction.
+
+use super::super::size::SMALL_LIMIT_BYTES;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+/// Most blocks in a bin.
+const DEPTH: usize = 16;
+/// Most bytes in a bin, but for a single block.
+pub const BIN_BYTES: u64 = 8 << 20;
+const BINS: usize = 32;
+const BIN_BITS: u32 = BINS.trailing_zeros();
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Sequence numbers fetched at a time.
+pub const LEASE: u64 = 256;
+
+/// Where a freed block is, and which allocation it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hint(u64);
+
+const ENTRY_BITS: u32 = super::entry::ENTRIES_MAX.trailing_zeros();
+
+impl Hint {
+    #[inline]
+    pub fn new(entry: u32, sequence: u64) -> Self {
+        Hint(sequence << ENTRY_BITS | u64::from(entry))
+    }
+
+    #[inline]
+    pub fn entry(self) -> u32 {
+        self.0 as u32 & (super::entry::ENTRIES_MAX - 1)
+    }
+
+    #[inline]
+    pub fn sequence(self) -> u64 {
+        self.0 >> ENTRY_BITS
+    }
+}
+
+/// Hints that have to make room.
+#[derive(Debug)]
+pub struct Crowd {
+    hints: [Hint; DEPTH],
+    count: usize,
+}
+
+impl Crowd {
+    pub fn hints(&self) -> &[Hint] {
+        &self.hints[..self.count]
+    }
+}
+
+/// Freed blocks of one size, in the order of their frees.
+#[derive(Debug)]
+pub struct Bin {
+    /// 0: never used.
+    size_bytes: AtomicU64,
+    first: AtomicU32,
+    count: AtomicU32,
+    hints: [AtomicU64; DEPTH],
+}
+
+impl Bin {
+    fn new() -> Self {
+        Bin {
+            size_bytes: AtomicU64::new(0),
+            first: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            hints: [const { AtomicU64::new(0) }; DEPTH],
+        }
+    }
+
+    #[inline]
+    fn at(&self, place: u32) -> &AtomicU64 {
+        &self.hints[place as usize % DEPTH]
+    }
+
+    #[inline]
+    fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    #[inline]
+    pub fn newest(&self) -> Option<Hint> {
+        let last = self
+            .first
+            .load(Relaxed)
+            .wrapping_add(self.count().checked_sub(1)?);
+        Some(Hint(self.at(last).load(Relaxed)))
+    }
+
+    #[inline]
+    pub fn oldest(&self) -> Option<Hint> {
+        self.count().checked_sub(1)?;
+        Some(Hint(self.at(self.first.load(Relaxed)).load(Relaxed)))
+    }
+
+    #[inline]
+    pub fn drop_newest(&self) {
+        self.count.store(self.count().saturating_sub(1), Relaxed);
+    }
+
+    #[inline]
+    pub fn drop_oldest(&self) {
+        self.first
+            .store(self.first.load(Relaxed).wrapping_add(1), Relaxed);
+        self.drop_newest();
+    }
+
+    #[inline]
+    fn add(&self, hint: Hint) {
+        let count = self.count();
+        self.at(self.first.load(Relaxed).wrapping_add(count))
+            .store(hint.0, Relaxed);
+        self.count.store(count + 1, Relaxed);
+    }
+
+    /// Takes the oldest `count` out.
+    fn evict(&self, count: u32) -> Crowd {
+        let mut crowd = Crowd {
+            hints: [Hint(0); DEPTH],
+            count: 0,
+        };
+        while crowd.count < count as usize {
+            let Some(hint) = self.oldest() else {
+                break;
+            };
+            self.drop_oldest();
+            crowd.hints[crowd.count] = hint;
+            crowd.count += 1;
+        }
+        crowd
+    }
+}
+
+/// Requests, requested bytes and allocated bytes, of which each lane counts what it took and what it freed.
+pub const FIGURES: usize = 3;
+
+/// Read by [`Lane::tally`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Taken since the lane began: count, requested bytes, allocated bytes.
+    pub taken: [u64; FIGURES],
+    /// Freed likewise.
+    pub freed: [u64; FIGURES],
+}
+
+/// See the module.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Lane {
+    taken: [AtomicU64; FIGURES],
+    freed: [AtomicU64; FIGURES],
+    /// The most that taken minus freed has been since [`Lane::begin_peaks`].
+    net_peaks: [AtomicI64; FIGURES],
+    next_sequence: AtomicU64,
+    end_sequence: AtomicU64,
+    bins: [Bin; BINS],
+    /// The block above [`SMALL_LIMIT_BYTES`] that was freed last.
+    large: Bin,
+}
+
+impl Lane {
+    pub fn new() -> Self {
+        Lane {
+            taken: Default::default(),
+            freed: Default::default(),
+            net_peaks: Default::default(),
+            next_sequence: AtomicU64::new(0),
+            end_sequence: AtomicU64::new(0),
+            bins: std::array::from_fn(|_| Bin::new()),
+            large: Bin::new(),
+        }
+    }
+
+    #[inline]
+    fn bins_for(&self, size_bytes: u64) -> [&Bin; 2] {
+        if size_bytes > SMALL_LIMIT_BYTES {
+            return [&self.large, &self.large];
+        }
+        let at = ((size_bytes >> 9).wrapping_mul(MULTIPLIER) >> (u64::BITS - BIN_BITS)) as usize;
+        [&self.bins[at], &self.bins[at ^ 1]]
+    }
+
+    /// The bin of a size, if it has one.
+    #[inline]
+    pub fn bin_of(&self, size_bytes: u64) -> Option<&Bin> {
+        let [first, second] = self.bins_for(size_bytes);
+        if first.size_bytes.load(Relaxed) == size_bytes {
+            Some(first)
+        } else if second.size_bytes.load(Relaxed) == size_bytes {
+            Some(second)
+        } else {
+            None
+        }
+    }
+
+    /// Keeps a freed block; what it crowds out has to go.
+    #[inline]
+    pub fn keep(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
+        let depth = match size_bytes {
+            0..=SMALL_LIMIT_BYTES => (BIN_BYTES / size_bytes.max(1)).clamp(1, DEPTH as u64) as u32,
+            _ => 1,
+        };
+        if let Some(bin) = self.bin_of(size_bytes) {
+            if bin.count() < depth {
+                bin.add(hint);
+                return None;
+            }
+            let crowd = bin.evict(depth.div_ceil(2));
+            bin.add(hint);
+            return Some(crowd);
+        }
+        self.keep_first(size_bytes, hint)
+    }
+
+    /// The size has no bin: it gets the emptier of its two.
+    #[cold]
+    fn keep_first(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
+        let [first, second] = self.bins_for(size_bytes);
+        let bin = if second.count() < first.count() {
+            second
+        } else {
+            first
+        };
+        let crowd = (bin.count() > 0).then(|| bin.evict(DEPTH as u32));
+        bin.size_bytes.store(size_bytes, Relaxed);
+        bin.add(hint);
+        crowd
+    }
+
+    /// Takes out the large block that is kept, if there is one.
+    pub fn evict_large(&self) -> Option<Crowd> {
+        (self.large.count() > 0).then(|| self.large.evict(1))
+    }
+
+    /// A number that no other allocation of the pool has. Not to be asked while [`Lane::needs_sequences`].
+    #[inline]
+    pub fn next_sequence(&self) -> u64 {
+        let next = self.next_sequence.load(Relaxed);
+        self.next_sequence.store(next + 1, Relaxed);
+        next
+    }
+
+    /// The lease is used up.
+    #[inline]
+    pub fn needs_sequences(&self) -> bool {
+        self.next_sequence.load(Relaxed) == self.end_sequence.load(Relaxed)
+    }
+
+    /// [`LEASE`] numbers from `first` on are this lane's.
+    pub fn lease(&self, first: u64) {
+        self.next_sequence.store(first, Relaxed);
+        self.end_sequence.store(first + LEASE, Relaxed);
+    }
+
+    #[inline]
+    pub fn count_taken(&self, requested_bytes: u64, allocated_bytes: u64) {
+        for (figure, by) in [1, requested_bytes, allocated_bytes]
+            .into_iter()
+            .enumerate()
+        {
+            let taken = self.taken[figure].load(Relaxed).wrapping_add(by);
+            self.taken[figure].store(taken, Release);
+            let net = taken.wrapping_sub(self.freed[figure].load(Relaxed)) as i64;
+            if net > self.net_peaks[figure].load(Relaxed) {
+                self.net_peaks[figure].store(net, Release);
+            }
+        }
+    }
+
+    #[inline]
+    pub fn count_freed(&self, requested_bytes: u64, allocated_bytes: u64) {
+        for (figure, by) in [1, requested_bytes, allocated_bytes]
+            .into_iter()
+            .enumerate()
+        {
+            let freed = self.freed[figure].load(Relaxed).wrapping_add(by);
+            self.freed[figure].store(freed, Release);
+        }
+    }
+
+    /// What was freed. Of all lanes this is to be read before what was taken: then no free is seen without its
+    /// allocation.
+    pub fn freed(&self) -> [u64; FIGURES] {
+        std::array::from_fn(|figure| self.freed[figure].load(Acquire))
+    }
+
+    /// What was taken.
+    pub fn taken(&self) -> [u64; FIGURES] {
+        std::array::from_fn(|figure| self.taken[figure].load(Acquire))
+    }
+
+    /// The most that taken minus freed has been since [`Lane::begin_peaks`].
+    pub fn net_peaks(&self) -> [i64; FIGURES] {
+        std::array::from_fn(|figure| self.net_peaks[figure].load(Acquire))
+    }
+
+    /// Peaks count anew. By the lane's own thread.
+    pub fn begin_peaks(&self) {
+        for figure in 0..FIGURES {
+            let net = self.taken[figure]
+                .load(Relaxed)
+                .wrapping_sub(self.freed[figure].load(Relaxed));
+            self.net_peaks[figure].store(net as i64, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bin_gives_the_newest_or_the_oldest_and_crowds_out_the_oldest() {
+        let lane = Lane::new();
+        for number in 0..DEPTH as u64 {
+            assert!(lane.keep(512, Hint::new(3, number)).is_none());
+        }
+        let bin = lane.bin_of(512).expect("made");
+        assert_eq!(bin.newest().map(Hint::sequence), Some(DEPTH as u64 - 1));
+        assert_eq!(bin.oldest().map(Hint::sequence), Some(0));
+        let crowd = lane.keep(512, Hint::new(3, 99)).expect("full");
+        let out: Vec<u64> = crowd.hints().iter().map(|hint| hint.sequence()).collect();
+        assert_eq!(out, (0..DEPTH as u64 / 2).collect::<Vec<_>>());
+        bin.drop_newest();
+        assert_eq!(bin.newest().map(Hint::sequence), Some(DEPTH as u64 - 1));
+        assert_eq!(bin.newest().map(Hint::entry), Some(3));
+    }
+
+    #[test]
+    fn a_large_block_is_alone_in_its_bin() {
+        let lane = Lane::new();
+        assert!(lane.keep(BIN_BYTES, Hint::new(0, 1)).is_none());
+        let crowd = lane.keep(2 * BIN_BYTES, Hint::new(0, 2)).expect("full");
+        assert_eq!(crowd.hints(), [Hint::new(0, 1)]);
+    }
+
+    #[test]
+    fn peaks_are_those_between_folds() {
+        let lane = Lane::new();
+        lane.count_freed(100, 512);
+        lane.begin_peaks();
+        lane.count_freed(100, 512);
+        lane.count_taken(300, 512);
+        assert_eq!(lane.net_peaks(), [-1, 100, -512]);
+        assert_eq!(lane.taken(), [1, 300, 512]);
+    }
+}

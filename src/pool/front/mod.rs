@@ -1,0 +1,326 @@
+//! In front of the pool's lock: blocks freed lately, for the next request of their size.
+//!
+//! A free and the allocation after it that has the same rounded size do no split, no join and take no lock. Each costs
+//! one locked instruction, on a cache line of the block's own.
+//!
+//! # What is where
+//! The pool's tables count a block in front as *live* the whole time: they keep its place, and nothing there has to know
+//! more. The truth about it is its [`entry::Entry`]: `CACHED` (freed; kept for the next request) or `LIVE` (handed out
+//! again, with the request's figures). [`index::Index`] leads from the address to the entry, without a lock. A
+//! [`lane::Lane`], one for each thread, holds hints to entries that are `CACHED`, by size; a hint can be stale, the entry
+//! decides. Entries come into being and vanish only under the pool's lock (`recycle`).
+//!
+//! # Decision: who may change an entry
+//! Whoever moves its word from `CACHED` or `LIVE` by compare-and-swap has it: to `BUSY` (a thread that frees or allocates
+//! it and is done a few instructions later) or to `VACANT` (under the pool's lock, to give it back to the tables). A
+//! word holds the sequence number of the allocation that it stands for, which no other ever has, so a stale hint or a
+//! second free cannot succeed. Nobody waits for a `BUSY` one but [`Front::settle`], which a context's end needs.
+//!
+//! # Decision: FENCED holds here too
+//! The epoch of a free is read after the locked instruction of that free, and stored before the entry is `CACHED`. Work that
+//! uses the block was submitted before the free, so a fence made after that epoch closed covers it. A hit needs an epoch
+//! that is fenced, or the backing's order, read while the block is in the hitting thread's hands or about to be; both
+//! only ever become true after the barrier is in place ([`super::Backing::sole_stream`]).
+//!
+//! # Decision: what may be kept in front
+//! Plain blocks only (not held, retired, oversize or isolated), and none with scrubbing on. A bin of a size holds at most
+//! [`lane::BIN_BYTES`] or one block. Before the pool grows or gives memory back, and for a snapshot, everything in front
+//! goes back to the tables, so a block in front never costs memory. A second kind of bound: [`entry::ENTRIES_MAX`].
+
+pub(super) mod entry;
+pub(super) mod index;
+pub(super) mod lane;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::epochs::Seen;
+use super::{FreeOutcome, Grant, Origin, Request};
+use crate::lane::LANE_COUNT;
+use entry::{Entries, Entry, State, Word};
+use index::Index;
+pub(super) use lane::Hint;
+use lane::Lane;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Front {
+    lanes: [OnceLock<Box<Lane>>; LANE_COUNT],
+    /// A bit for each lane that was ever used here.
+    used_lanes: AtomicU64,
+    pub entries: Entries,
+    index: OnceLock<Index>,
+    epochs: Arc<Seen>,
+}
+
+/// What the front knows of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nothing: the tables are right.
+    Nothing,
+    /// Freed, or in some thread's hands.
+    NotLive,
+    /// Handed out from here.
+    Live {
+        requested_bytes: u64,
+        tag: u64,
+        sequence: u64,
+    },
+}
+
+/// What became of a free.
+pub(super) enum Freed {
+    /// The front has no say in it.
+    NotHere,
+    /// Done.
+    Done(FreeOutcome),
+    /// Done, and these have to make room, under the pool's lock.
+    Crowded(FreeOutcome, lane::Crowd),
+}
+
+impl Front {
+    pub fn new(epochs: Arc<Seen>) -> Self {
+        Front {
+            lanes: [const { OnceLock::new() }; LANE_COUNT],
+            used_lanes: AtomicU64::new(0),
+            entries: Entries::new(),
+            index: OnceLock::new(),
+            epochs,
+        }
+    }
+
+    /// The epochs, for a state that begins anew.
+    pub fn epochs(&self) -> Arc<Seen> {
+        self.epochs.clone()
+    }
+
+    /// The lane of the calling thread, made on first use.
+    #[inline]
+    pub fn own_lane(&self) -> Option<&Lane> {
+        let lane = crate::lane::current()?;
+        match self.lanes[lane].get() {
+            Some(lane) => Some(lane),
+            None => Some(self.make_lane(lane)),
+        }
+    }
+
+    #[cold]
+    fn make_lane(&self, lane: usize) -> &Lane {
+        let made = self.lanes[lane].get_or_init(|| Box::new(Lane::new()));
+        self.used_lanes.fetch_or(1 << lane, Ordering::Release);
+        made
+    }
+
+    /// Every lane that was ever used here, by number.
+    pub fn lanes(&self) -> impl Iterator<Item = (usize, &Lane)> {
+        let mut left = self.used_lanes.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            (left != 0).then(|| {
+                let lane = left.trailing_zeros() as usize;
+                left &= left - 1;
+                lane
+            })
+        })
+        .filter_map(|lane| Some((lane, &**self.lanes[lane].get()?)))
+    }
+
+    /// Serves a request of `size_bytes` (rounded) with a block freed lately, if one needs nothing before its next use.
+    #[inline]
+    pub fn take(
+        &self,
+        lane: &Lane,
+        size_bytes: u64,
+        request: &Request,
+        is_ordered: bool,
+    ) -> Option<Grant> {
+        let bin = lane.bin_of(size_bytes)?;
+        loop {
+            // In order, the block freed last is the one whose data the caches hold. Else the one freed first is fenced first.
+            let hint = if is_ordered {
+                bin.newest()?
+            } else {
+                bin.oldest()?
+            };
+            let entry = self.entries.get(hint.entry());
+            let cached = Word::new(State::Cached, hint.sequence());
+            if entry.is(cached) {
+                let epoch = entry.epoch.load(Ordering::Relaxed);
+                if !is_ordered && !self.epochs.is_fenced(epoch) {
+                    return None;
+                }
+                if lane.needs_sequences() {
+                    return None;
+                }
+            }
+            if is_ordered {
+                bin.drop_newest();
+            } else {
+                bin.drop_oldest();
+            }
+            if !entry.seize(cached) {
+                continue; // It was given back to the tables.
+            }
+            let sequence = lane.next_sequence();
+            entry
+                .requested_bytes
+                .store(request.size_bytes, Ordering::Relaxed);
+            entry.tag.store(request.tag, Ordering::Relaxed);
+            lane.count_taken(request.size_bytes, size_bytes);
+            entry.put(Word::new(State::Live, sequence));
+            return Some(Grant {
+                address: entry.address.load(Ordering::Relaxed),
+                allocated_bytes: size_bytes,
+                sequence,
+                origin: Origin::Hit,
+            });
+        }
+    }
+
+    /// Whether [`Front::take`] would find a block of this size once everything is fenced.
+    pub fn waits_for_fence(&self, lane: &Lane, size_bytes: u64) -> bool {
+        let newest = lane.bin_of(size_bytes).and_then(|bin| bin.newest());
+        newest.is_some_and(|hint| {
+            let cached = Word::new(State::Cached, hint.sequence());
+            self.entries.get(hint.entry()).is(cached)
+        })
+    }
+
+    /// Frees the block at `address`, if it is live here.
+    #[inline]
+    pub fn free(&self, lane: &Lane, address: u64) -> Freed {
+        let Some((id, entry)) = self.find(address) else {
+            return Freed::NotHere;
+        };
+        let live = entry.word();
+        if live.state() != State::Live
+            || entry.address.load(Ordering::Acquire) != address
+            || !entry.seize(live)
+        {
+            return Freed::NotHere;
+        }
+        let requested_bytes = entry.requested_bytes.load(Ordering::Relaxed);
+        let tag = entry.tag.load(Ordering::Relaxed);
+        let size_bytes = entry.size_bytes.load(Ordering::Relaxed);
+        entry.epoch.store(self.epochs.current(), Ordering::Relaxed);
+        lane.count_freed(requested_bytes, size_bytes);
+        let sequence = live.sequence();
+        entry.put(Word::new(State::Cached, sequence));
+        let freed = FreeOutcome::Freed {
+            requested_bytes,
+            tag,
+        };
+        match lane.keep(size_bytes, Hint::new(id, sequence)) {
+            None => Freed::Done(freed),
+            Some(crowd) => Freed::Crowded(freed, crowd),
+        }
+    }
+
+    #[inline]
+    fn find(&self, address: u64) -> Option<(u32, &Entry)> {
+        let id = self.index.get()?.find(address)?;
+        Some((id, self.entries.get(id)))
+    }
+
+    /// What the front knows of `address`. Under the pool's lock, so that entries neither come nor go.
+    pub fn look(&self, address: u64) -> Look {
+        let Some((_, entry)) = self.find(address) else {
+            return Look::Nothing;
+        };
+        loop {
+            let word = entry.word();
+            if word.state() != State::Live {
+                return Look::NotLive;
+            }
+            let live = Look::Live {
+                requested_bytes: entry.requested_bytes.load(Ordering::Acquire),
+                tag: entry.tag.load(Ordering::Acquire),
+                sequence: word.sequence(),
+            };
+            if entry.is(word) {
+                return live;
+            }
+        }
+    }
+
+    /// Enters a block under the pool's lock, `CACHED`. `None`: there is no room.
+    pub fn enter(&self, id: u32, entering: Entering) -> Option<Hint> {
+        let Entering {
+            address,
+            size_bytes,
+            requested_bytes,
+            sequence,
+            block,
+            epoch,
+        } = entering;
+        let index = self.index.get_or_init(Index::new);
+        let entry = self.entries.get(id);
+        debug_assert!(entry.word().state() == State::Vacant);
+        if !index.insert(address, id) {
+            return None;
+        }
+        entry.address.store(address, Ordering::Release);
+        entry.size_bytes.store(size_bytes, Ordering::Relaxed);
+        entry
+            .requested_bytes
+            .store(requested_bytes, Ordering::Relaxed);
+        entry.block.store(block, Ordering::Relaxed);
+        entry.epoch.store(epoch, Ordering::Relaxed);
+        entry.put(Word::new(State::Cached, sequence));
+        Some(Hint::new(id, sequence))
+    }
+
+    /// Takes an entry out, under the pool's lock, if its word is `word`.
+    pub fn leave(&self, id: u32, word: Word) -> bool {
+        let entry = self.entries.get(id);
+        if !entry.vacate(word) {
+            return false;
+        }
+        if let Some(index) = self.index.get() {
+            index.remove(entry.address.load(Ordering::Relaxed), id);
+        }
+        true
+    }
+
+    /// The entry of an address, with its word. Under the pool's lock.
+    pub fn entry_of(&self, address: u64) -> Option<(u32, Word)> {
+        self.find(address).map(|(id, entry)| (id, entry.word()))
+    }
+
+    /// The word of an entry once no thread has it in its hands. Under the pool's lock. `None`: its thread does not go on
+    /// (it was ended in the midst of a call).
+    pub fn settle(&self, id: u32) -> Option<Word> {
+        let entry = self.entries.get(id);
+        for turn in 0..SETTLE_TURNS {
+            let word = entry.word();
+            if word.state() != State::Busy {
+                return Some(word);
+            }
+            if turn > 64 {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        self.lanes().count() * size_of::<Lane>()
+            + self.entries.host_bytes()
+            + self.index.get().map_or(0, Index::host_bytes)
+    }
+}
+
+/// Turns that [`Front::settle`] waits: far longer than a thread is off its processor.
+const SETTLE_TURNS: u32 = 1 << 22;
+
+/// A block that comes to the front.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entering {
+    pub address: u64,
+    pub size_bytes: u64,
+    pub requested_bytes: u64,
+    pub sequence: u64,
+    pub block: u32,
+    pub epoch: u64,
+}

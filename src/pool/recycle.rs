@@ -1,0 +1,364 @@
+//! How blocks come to the front and leave it, and how what happened there enters the figures: all under the pool's lock.
+//!
+//! # Decision: when the figures are exact
+//! Currents and totals are, whenever they are read: each lane counts, and [`Pool::fold`] adds. So are peaks while one
+//! thread uses the pool. With several, a peak within the short time between two folds is seen only as far as it stood at
+//! one of them; every allocation that is not served in front is one.
+
+use super::arena::{Entry, Past, Use};
+use super::facade::Pool;
+use super::front::entry::{State as Place, Word, ENTRIES_MAX};
+use super::front::lane::{Lane, Tally, FIGURES, LEASE};
+use super::front::{Entering, Hint, Look};
+use super::state::State;
+use super::{Block, Gauge, SegmentKind};
+use crate::lane;
+
+/// What the pool knows of the blocks in front.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    /// Bytes of blocks that are `CACHED`, as of the last fold. Below zero for a moment, while a free is yet to be folded.
+    pub cached_bytes: i64,
+    /// Numbers of entries that are vacant.
+    vacant: Vec<u32>,
+    /// Entries ever used: those below this number.
+    used_count: u32,
+    /// Where the next eviction begins to look.
+    hand: u32,
+    /// What was folded of each lane.
+    folded: Vec<Tally>,
+}
+
+/// Entries looked at for one that can be evicted.
+const EVICTION_LOOKS: u32 = 8;
+/// Entries drained under one hold of the lock.
+const SLICE_ENTRIES: u32 = 256;
+
+fn gauges(state: &mut State) -> [&mut Gauge; FIGURES] {
+    let stats = &mut state.stats;
+    [
+        &mut stats.allocations,
+        &mut stats.requested_bytes,
+        &mut stats.allocated_bytes,
+    ]
+}
+
+impl Pool {
+    /// Whether blocks of this pool may be kept in front.
+    #[inline]
+    pub(super) fn has_front(&self) -> bool {
+        self.settings.scrub.is_none()
+    }
+
+    /// Adds what the lanes counted to the figures.
+    pub(super) fn fold(&self, state: &mut State) {
+        let own = lane::current();
+        let alone = self.front.lanes().count() == 1;
+        let mut freed = [0; FIGURES];
+        for (number, lane) in self.front.lanes() {
+            if state.front.folded.len() <= number {
+                state.front.folded.resize(number + 1, Tally::default());
+            }
+            let before = state.front.folded[number];
+            if alone {
+                let peaks = lane.net_peaks();
+                for (figure, gauge) in gauges(state).into_iter().enumerate() {
+                    let net = before.taken[figure].wrapping_sub(before.freed[figure]) as i64;
+                    let peak = gauge.current.saturating_add_signed(peaks[figure] - net);
+                    gauge.peak = gauge.peak.max(peak);
+                }
+            }
+            let now = lane.freed();
+            for figure in 0..FIGURES {
+                freed[figure] += now[figure].wrapping_sub(before.freed[figure]);
+            }
+            state.front.folded[number].freed = now;
+        }
+        let mut taken = [0; FIGURES];
+        for (number, lane) in self.front.lanes() {
+            let Some(folded) = state.front.folded.get_mut(number) else {
+                continue; // Its lane is younger than the loop above.
+            };
+            let now = lane.taken();
+            for figure in 0..FIGURES {
+                taken[figure] += now[figure].wrapping_sub(folded.taken[figure]);
+            }
+            folded.taken = now;
+            if own == Some(number) {
+                lane.begin_peaks();
+            }
+        }
+        if taken == [0; FIGURES] && freed == [0; FIGURES] {
+            return;
+        }
+        for (figure, gauge) in gauges(state).into_iter().enumerate() {
+            gauge.current = (gauge.current + taken[figure]).saturating_sub(freed[figure]);
+            gauge.total += taken[figure];
+            gauge.peak = gauge.peak.max(gauge.current);
+        }
+        state.stats.hits += taken[0];
+        state.front.cached_bytes += freed[2].wrapping_sub(taken[2]) as i64;
+        state.settle_active();
+    }
+
+    /// Gives the calling thread's lane numbers for its next allocations.
+    #[cold]
+    pub(super) fn lease(&self, state: &mut State, lane: &Lane) {
+        lane.lease(state.sequence + 1);
+        state.sequence += LEASE;
+    }
+
+    /// Keeps a live block that is being freed in front, if it may be there and there is room. Figures follow.
+    #[inline]
+    pub(super) fn keep_in_front(&self, state: &mut State, block: u32) -> bool {
+        let Entry {
+            address,
+            size_bytes,
+            in_use,
+            segment,
+            flags,
+            ..
+        } = state.blocks[block];
+        let Use::Live {
+            requested_bytes,
+            sequence,
+            ..
+        } = in_use
+        else {
+            return false;
+        };
+        let kind = state.segments[segment].kind;
+        if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
+            return false;
+        }
+        let Some(lane) = self.front.own_lane() else {
+            return false;
+        };
+        let Some(id) = self.vacant_entry(state) else {
+            return false;
+        };
+        let entering = Entering {
+            address,
+            size_bytes,
+            requested_bytes,
+            sequence,
+            block,
+            epoch: state.epochs.current(),
+        };
+        let Some(hint) = self.front.enter(id, entering) else {
+            state.front.vacant.push(id);
+            return false;
+        };
+        state.stats.requested_bytes.fall(requested_bytes);
+        state.stats.allocated_bytes.fall(size_bytes);
+        state.stats.allocations.fall(1);
+        state.front.cached_bytes += size_bytes as i64;
+        if let Some(crowd) = lane.keep(size_bytes, hint) {
+            self.make_room(state, crowd.hints());
+        }
+        state.settle_active();
+        true
+    }
+
+    fn vacant_entry(&self, state: &mut State) -> Option<u32> {
+        if let Some(id) = state.front.vacant.pop() {
+            return Some(id);
+        }
+        if state.front.used_count < ENTRIES_MAX {
+            state.front.used_count += 1;
+            return Some(state.front.used_count - 1);
+        }
+        for _ in 0..EVICTION_LOOKS {
+            let id = state.front.hand;
+            state.front.hand = (id + 1) % ENTRIES_MAX;
+            let word = self.front.entries.get(id).word();
+            if word.state() == Place::Live && self.recall(state, id, word) {
+                return state.front.vacant.pop();
+            }
+        }
+        None
+    }
+
+    /// Blocks that leave the front for the free lists, unless somebody took them meanwhile.
+    pub(super) fn make_room(&self, state: &mut State, hints: &[Hint]) {
+        for hint in hints {
+            self.list_again(state, hint.entry(), hint.sequence());
+        }
+    }
+
+    fn list_again(&self, state: &mut State, id: u32, sequence: u64) -> bool {
+        let entry = self.front.entries.get(id);
+        let (block, epoch) = entry.block_and_epoch();
+        if !self.front.leave(id, Word::new(Place::Cached, sequence)) {
+            return false;
+        }
+        state.front.vacant.push(id);
+        let Entry {
+            address,
+            size_bytes,
+            ..
+        } = state.blocks[block];
+        state.front.cached_bytes -= size_bytes as i64;
+        let index = state.bases.remove(&state.blocks, address);
+        debug_assert_eq!(index, Some(block));
+        let past = Past { epoch, ticket: 0 };
+        state.blocks[block].in_use = Use::Hand { past };
+        state.put(block, past);
+        true
+    }
+
+    /// The large block that a lane keeps goes to the free lists.
+    pub(super) fn give_large_back(&self, state: &mut State, lane: &Lane) {
+        if let Some(crowd) = lane.evict_large() {
+            self.make_room(state, crowd.hints());
+        }
+    }
+
+    /// Everything that is cached in front goes to the free lists. `false`: there was nothing.
+    pub(super) fn drain(&self, state: &mut State) -> bool {
+        self.drain_slice(state, 0, u32::MAX)
+    }
+
+    fn drain_slice(&self, state: &mut State, from: u32, to: u32) -> bool {
+        let mut any = false;
+        self.fold(state);
+        for id in from..to.min(state.front.used_count) {
+            let word = self.front.entries.get(id).word();
+            if word.state() == Place::Cached {
+                any |= self.list_again(state, id, word.sequence());
+            }
+        }
+        any
+    }
+
+    /// The same a little at a time.
+    pub(super) fn drain_in_slices(&self) {
+        let mut from = 0;
+        while from < ENTRIES_MAX {
+            let mut state = self.lock();
+            if from >= state.front.used_count {
+                break;
+            }
+            self.drain_slice(&mut state, from, from + SLICE_ENTRIES);
+            from += SLICE_ENTRIES;
+        }
+    }
+
+    /// A live block leaves the front for the tables. `false`: it is live no more.
+    fn recall(&self, state: &mut State, id: u32, word: Word) -> bool {
+        let entry = self.front.entries.get(id);
+        let (block, _) = entry.block_and_epoch();
+        let (requested_bytes, tag) = entry.request();
+        if !self.front.leave(id, word) {
+            return false;
+        }
+        state.front.vacant.push(id);
+        state.blocks[block].in_use = Use::Live {
+            requested_bytes,
+            tag,
+            sequence: word.sequence(),
+        };
+        self.fold(state);
+        true
+    }
+
+    /// The live block whose base is `address`, with its truth in the tables.
+    pub(super) fn plain_live(&self, state: &mut State, address: u64) -> Option<u32> {
+        while let Some((id, word)) = self.front.entry_of(address) {
+            if word.state() != Place::Live {
+                return None;
+            }
+            self.recall(state, id, word);
+        }
+        state.bases.get(&state.blocks, address)
+    }
+
+    /// What a block of the tables is, with what the front knows of it. A cached one is on its way.
+    #[inline]
+    pub(super) fn as_in_front(&self, entry: &Entry) -> Use {
+        if !matches!(entry.in_use, Use::Live { .. }) {
+            return entry.in_use;
+        }
+        match self.front.look(entry.address) {
+            Look::Nothing => entry.in_use,
+            Look::NotLive => Use::Hand { past: Past::FRESH },
+            Look::Live {
+                requested_bytes,
+                tag,
+                sequence,
+            } => Use::Live {
+                requested_bytes,
+                tag,
+                sequence,
+            },
+        }
+    }
+
+    /// A live block, by value, with what the front knows of it.
+    #[inline]
+    pub(super) fn live_block(&self, state: &State, block: u32) -> Option<Block> {
+        let found = state.live_block(block)?;
+        match self.front.look(found.base) {
+            Look::Nothing => Some(found),
+            Look::NotLive => None,
+            Look::Live {
+                requested_bytes,
+                tag,
+                sequence,
+            } => Some(Block {
+                requested_bytes,
+                tag,
+                sequence,
+                ..found
+            }),
+        }
+    }
+
+    /// The end of the context: nothing is in front any more, and the tables alone say what is live.
+    pub(super) fn clear_front(&self, state: &mut State) {
+        for id in 0..state.front.used_count {
+            while let Some(word) = self.front.settle(id) {
+                let block = self.front.entries.get(id).block_and_epoch().0;
+                let cleared = match word.state() {
+                    Place::Vacant | Place::Busy => true,
+                    Place::Live => self.recall(state, id, word),
+                    Place::Cached => {
+                        let left = self.front.leave(id, word);
+                        if left {
+                            state.front.vacant.push(id);
+                            let past = Past::FRESH;
+                            state.blocks[block].in_use = Use::Hand { past };
+                        }
+                        left
+                    }
+                };
+                if cleared {
+                    break;
+                }
+            }
+        }
+        self.fold(state);
+        state.front.cached_bytes = 0;
+    }
+
+    /// Part of [`Pool::check`].
+    pub(super) fn check_front(&self, state: &State) {
+        for id in 0..state.front.used_count {
+            let entry = self.front.entries.get(id);
+            let vacant = state.front.vacant.contains(&id);
+            assert_eq!(
+                entry.word().state() == Place::Vacant,
+                vacant,
+                "entry in front"
+            );
+            if !vacant {
+                let block = entry.block_and_epoch().0;
+                let address = state.blocks[block].address;
+                let found = self.front.entry_of(address).map(|(id, _)| id);
+                assert_eq!(found, Some(id), "ONE-PLACE: entry in front");
+                let live = matches!(state.blocks[block].in_use, Use::Live { .. });
+                assert!(live, "ONE-PLACE: a block in front and in the free lists");
+            }
+        }
+    }
+}

@@ -26,7 +26,7 @@ bench: build    ## the pool alone, and under a program on the simulated driver
 	tests/sim-driver/scripts/sim-lib.sh release >/dev/null
 	scripts/bench
 
-bench-gpu:      ## nanoseconds of an allocation and its free on a GPU
+bench-gpu:      ## nanoseconds of an allocation and its free on a GPU, beside other pools
 	scripts/bench --gpu
 
 soak: build     ## ten minutes (or SECONDS=n) of random work by 8 threads, checked

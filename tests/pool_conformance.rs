@@ -399,3 +399,92 @@ fn a_grant_says_where_it_came_from() {
     let third = pool.allocate(&backing, request).unwrap();
     assert_eq!((third.origin, third.address), (Origin::Hit, first.address));
 }
+
+#[test]
+fn a_block_freed_lately_is_free_for_everybody() {
+    let settings = Settings {
+        scrub: None,
+        ..Settings::default()
+    };
+    let backing = Watched::new(512 * MIB, false);
+    backing
+        .sole_stream
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    let mut program = Program::new(&pool, &backing);
+    // Twice, so that the second free is that of a block which was handed out again.
+    for _ in 0..2 {
+        let live = program.allocate(700, false, false).unwrap();
+        program.free(0, false, false);
+        let base = live.range.address;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                assert_eq!(pool.find(base), Found::Dead);
+                assert_eq!(pool.find(base + 100), Found::Dead);
+                let again = pool.free(&backing, base, FreeMode::default());
+                assert_eq!(again, FreeOutcome::NotLive, "a second free");
+                assert!(!pool.hold(base) && !pool.retire_on_free(base));
+            });
+            other.join().unwrap();
+        });
+    }
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.allocations.peak, stats.allocations.total, stats.hits),
+        (1, 2, 1)
+    );
+    assert_eq!(stats.requested_bytes.peak, 700);
+    assert_eq!(stats.allocated_bytes.current, 0);
+    assert_eq!(
+        stats.active_bytes.current, 1024,
+        "freed, not behind a barrier"
+    );
+    assert_eq!(pool.usage().cached_bytes(), stats.reserved_bytes.current);
+    // Another thread gets the memory rather than a new segment.
+    let all = pool.usage().reserved_bytes;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut other = Program::new(&pool, &backing);
+            for size_bytes in [MIB, MIB - 1024, 1024] {
+                other.allocate(size_bytes, false, false).unwrap();
+            }
+            assert_eq!(pool.usage().reserved_bytes, all);
+            other.end();
+        });
+        other.join().unwrap();
+    });
+    program.end();
+    assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+}
+
+#[test]
+fn a_peak_is_seen_between_two_looks() {
+    let settings = Settings {
+        scrub: None,
+        ..Settings::default()
+    };
+    let backing = Watched::new(512 * MIB, false);
+    backing
+        .sole_stream
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    let mut program = Program::new(&pool, &backing);
+    for size_bytes in [512, 1024] {
+        program.allocate(size_bytes, false, false).unwrap();
+    }
+    program.free(0, false, false);
+    program.free(0, false, false);
+    assert_eq!(pool.stats().allocated_bytes.peak, 1536);
+    // A third, and the two from the front: the most of all, and over again before anybody looks.
+    program.allocate(2048, false, false).unwrap();
+    program.allocate(512, false, false).unwrap();
+    program.allocate(1024, false, false).unwrap();
+    program.free(1, false, false);
+    program.free(1, false, false);
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.allocated_bytes.peak, stats.allocations.peak),
+        (3584, 3)
+    );
+    program.end();
+}

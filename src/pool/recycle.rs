@@ -131,7 +131,11 @@ impl Pool {
         if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return false;
         }
-        let Some(lane) = self.front.own_lane() else {
+        let Some(lane) = self
+            .front
+            .own_lane()
+            .filter(|lane| lane.has_room(size_bytes))
+        else {
             return false;
         };
         let Some(id) = self.vacant_entry(state) else {
@@ -258,7 +262,6 @@ impl Pool {
             tag,
             sequence: word.sequence(),
         };
-        self.fold(state);
         true
     }
 
@@ -269,6 +272,8 @@ impl Pool {
                 return None;
             }
             self.recall(state, id, word);
+            // Its figures are about to be taken back.
+            self.fold(state);
         }
         state.bases.get(&state.blocks, address)
     }

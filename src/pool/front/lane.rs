@@ -196,13 +196,28 @@ impl Lane {
         }
     }
 
+    /// Most blocks of this size in a bin.
+    #[inline]
+    fn depth(size_bytes: u64) -> u32 {
+        match size_bytes {
+            0..=SMALL_LIMIT_BYTES => (BIN_BYTES / size_bytes.max(1)).clamp(1, DEPTH as u64) as u32,
+            _ => 1,
+        }
+    }
+
+    /// Whether a block of this size would crowd out none of its own size.
+    #[inline]
+    pub fn has_room(&self, size_bytes: u64) -> bool {
+        size_bytes > SMALL_LIMIT_BYTES
+            || self
+                .bin_of(size_bytes)
+                .is_none_or(|bin| bin.count() < Self::depth(size_bytes))
+    }
+
     /// Keeps a freed block; what it crowds out has to go.
     #[inline]
     pub fn keep(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
-        let depth = match size_bytes {
-            0..=SMALL_LIMIT_BYTES => (BIN_BYTES / size_bytes.max(1)).clamp(1, DEPTH as u64) as u32,
-            _ => 1,
-        };
+        let depth = Self::depth(size_bytes);
         if let Some(bin) = self.bin_of(size_bytes) {
             if bin.count() < depth {
                 bin.add(hint);

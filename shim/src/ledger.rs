@@ -2,17 +2,13 @@
 
 use crate::abi::*;
 use crate::device::{contexts, limits, reclaim, settings};
+use crate::thread::{self, Thread};
 use crate::{emit, stack, trace};
-use cushion::ledger::{Allocation, Ledger, Sampler, SiteId, Tag, Weight};
+use cushion::ledger::{Allocation, Ledger, SiteId, Tag, Weight};
 pub use cushion::ledger::{Kind, Space};
 use once_cell::sync::Lazy;
-use std::cell::Cell;
 
 static LEDGER: Lazy<Ledger> = Lazy::new(|| Ledger::new(settings::get().config.stacks.value));
-
-thread_local! {
-    static SAMPLER: Cell<Sampler> = const { Cell::new(Sampler::new()) };
-}
 
 /// The ledger itself.
 pub fn get() -> &'static Ledger {
@@ -38,14 +34,17 @@ pub fn start_ms() -> u64 {
 
 /// Who asks for memory, how much that stands for, and when.
 pub fn tag() -> Tag {
+    thread::with(tag_on)
+}
+
+/// The same, with the calling thread's storage at hand.
+#[inline]
+pub fn tag_on(thread: &Thread) -> Tag {
     let time_ms = now_ms().saturating_sub(start_ms());
-    let weight = SAMPLER.try_with(|cell| {
-        let mut sampler = cell.get();
-        let weight = LEDGER.sample(&mut sampler);
-        cell.set(sampler);
-        weight
-    });
-    match weight.ok().flatten() {
+    let mut sampler = thread.sampler.get();
+    let weight = LEDGER.sample(&mut sampler);
+    thread.sampler.set(sampler);
+    match weight {
         Some(weight) => Tag::new(stack::site(LEDGER.sites()), weight, time_ms),
         None => Tag::new(SiteId::NONE, Weight::ONE, time_ms),
     }

@@ -3,7 +3,7 @@
 //! * [`table`]: every symbol that is stood in for.
 //! * [`real`]: finding the functions that are not ours.
 //! * [`route`]: which address a program gets when it asks for one.
-//! * [`entry`]: the way into every hook.
+//! * [`entry`]: the way into every hook; [`thread`]: what it keeps for each thread.
 //! * [`process`]: the life of the process: load, waking, fork, exit.
 //! * [`exports`]: the hooks themselves.
 //! * [`device`]: contexts and their pools, the driver under them, what the program's work means for both.
@@ -28,4 +28,5 @@ mod real;
 mod route;
 mod stack;
 mod table;
+mod thread;
 mod trace;

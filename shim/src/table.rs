@@ -26,6 +26,7 @@ use crate::device::order;
 use crate::entry;
 use crate::exports::*;
 use crate::route::{private, proc_address, runtime};
+use cushion::lane::LANE_COUNT;
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void, CStr};
 use std::mem::offset_of;
@@ -60,9 +61,13 @@ pub struct Hook {
     real: AtomicPtr<c_void>,
     /// Times the process was handed the hook's address.
     pub resolved_count: AtomicU64,
-    /// Times it was called through the hook.
-    pub call_count: AtomicU64,
+    /// Times it was called through the hook by threads without a lane.
+    shared_count: AtomicU64,
 }
+
+/// Times each row was called by the threads that have a lane: each lane has one writer at a time.
+static LANE_COUNTS: [[AtomicU64; COUNTED]; LANE_COUNT] =
+    [const { [const { AtomicU64::new(0) }; COUNTED] }; LANE_COUNT];
 
 impl Hook {
     const fn new(symbol: &'static CStr, kind: Kind, ours: unsafe extern "C" fn()) -> Self {
@@ -72,7 +77,7 @@ impl Hook {
             ours,
             real: AtomicPtr::new(std::ptr::null_mut()),
             resolved_count: AtomicU64::new(0),
-            call_count: AtomicU64::new(0),
+            shared_count: AtomicU64::new(0),
         }
     }
 
@@ -89,6 +94,24 @@ impl Hook {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
+    }
+
+    /// Counts a call of this hook, which is number `row`.
+    #[inline]
+    pub fn count_call(&self, row: usize, lane: Option<usize>) {
+        match lane.map(|lane| &LANE_COUNTS[lane][row]) {
+            Some(count) => count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed),
+            None => {
+                self.shared_count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Times it was called through the hook.
+    pub fn call_count(&self, row: usize) -> u64 {
+        let counts = LANE_COUNTS.iter().filter_map(|counts| counts.get(row));
+        let by_lane: u64 = counts.map(|count| count.load(Ordering::Relaxed)).sum();
+        by_lane + self.shared_count.load(Ordering::Relaxed)
     }
 
     /// The shim's function of that name, as the process is handed it; counted.
@@ -109,13 +132,16 @@ macro_rules! c_name {
 }
 
 macro_rules! hooks {
-    ($( $kind:ident $symbol:ident ( $($argument:ident : $type:ty),* $(,)? ) = $handler:path; )* ---
+    ($( $kind:ident $symbol:ident ( $($argument:ident : $type:ty),* $(,)? ) = $handler:path $(, with $thread:ident)?; )* ---
      $( Order $ordered:ident $place:literal; )*) => {
         /// Index of each row of [`HOOKS`].
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Id { $( #[doc = stringify!($symbol)] $symbol,)* $( #[doc = stringify!($ordered)] $ordered),* }
+
+        /// Rows whose calls are counted: all but the `Order` ones.
+        const COUNTED: usize = [$(stringify!($symbol)),*].len();
 
         /// Name of each row, for the compiler's use.
         const SYMBOLS: [&str; [$(stringify!($symbol),)* $(stringify!($ordered)),*].len()] = [$(stringify!($symbol),)* $(stringify!($ordered)),*];
@@ -145,15 +171,14 @@ macro_rules! hooks {
                     // SAFETY: the caller is the handler, which owes what the driver asks of a caller.
                     entry::answered(unsafe { real($($argument),*) })
                 }
-                HOOKS[Id::$symbol as usize].call_count.fetch_add(1, Ordering::Relaxed);
+                const ROW: usize = Id::$symbol as usize;
                 if const { is_twin(stringify!($symbol)) && !matches!(Kind::$kind, Kind::Route) } {
                     order::lose(order::OTHER_STREAM);
                 }
-                let Some(real) = entry::real(Id::$symbol as usize) else { return NOT_FOUND };
+                let Some(real) = entry::real(ROW) else { return NOT_FOUND };
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
-                // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
-                entry::enter(Kind::$kind, || unsafe { $handler(noted, $($argument),*) }, || unsafe { real($($argument),*) })
+                hooks!(@enter $kind ROW, $handler, (noted, $($argument),*), real($($argument),*) $(, $thread)?)
             }
         )*
 
@@ -195,6 +220,18 @@ macro_rules! hooks {
             }
         )*
     };
+    (@enter Route $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr) => {
+        // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
+        entry::look_up($row, || unsafe { $handler($($given),*) }, || unsafe { $native })
+    };
+    (@enter $kind:ident $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr) => {
+        // SAFETY: as above.
+        entry::enter($row, |_| unsafe { $handler($($given),*) }, || unsafe { $native })
+    };
+    (@enter $kind:ident $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr, thread) => {
+        // SAFETY: as above.
+        entry::enter($row, |thread| unsafe { $handler(thread, $($given),*) }, || unsafe { $native })
+    };
 }
 
 hooks! {
@@ -202,9 +239,9 @@ hooks! {
     Route cuGetProcAddress_v2(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
     Route cuGetProcAddress_v2_ptsz(name: *const c_char, address: *mut *mut c_void, version: c_int, flags: c_ulonglong, status: *mut c_int) = proc_address::second;
     Route cuGetExportTable(table: *mut *const c_void, id: *const private::TableId) = private::export_table;
-    Effect cuMemAlloc_v2(address: *mut CUdeviceptr, size_bytes: usize) = memory::alloc;
+    Effect cuMemAlloc_v2(address: *mut CUdeviceptr, size_bytes: usize) = memory::alloc, with thread;
     Effect cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch_bytes: *mut usize, width_bytes: usize, height: usize, element_bytes: c_uint) = memory::alloc_pitch;
-    Effect cuMemFree_v2(address: CUdeviceptr) = memory::free;
+    Effect cuMemFree_v2(address: CUdeviceptr) = memory::free, with thread;
     Effect cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) = memory::free_async::<false>;
     Effect cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) = memory::free_async::<true>;
     Count cuMemAlloc(address: *mut c_uint, size_bytes: c_uint) = plain::pass2;

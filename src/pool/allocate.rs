@@ -9,6 +9,8 @@ use super::front::lane::Lane;
 use super::ready::Made;
 use super::size::{round_up, GRANULE_BYTES, MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
+use crate::lane;
+
 use super::{Backing, BackingError, Grant, Origin, Refusal, Request, SegmentKind, Settings};
 
 /// A request, with what the settings make of it.
@@ -67,11 +69,25 @@ impl Pool {
     /// # Errors
     /// See [`Refusal`]. After a refusal the pool is as it was, but for cached memory that was given back.
     pub fn allocate<B: Backing>(&self, backing: &B, request: Request) -> Result<Grant, Refusal> {
+        self.allocate_on(lane::current(), backing, request)
+    }
+
+    /// The same for a caller that has its thread's lane at hand ([`lane::current`]), or does without.
+    ///
+    /// # Errors
+    /// As [`Pool::allocate`].
+    #[inline]
+    pub fn allocate_on<B: Backing>(
+        &self,
+        own: Option<usize>,
+        backing: &B,
+        request: Request,
+    ) -> Result<Grant, Refusal> {
         let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
         let is_ordered = backing.sole_stream();
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
-        let lane = may_take.then(|| self.front.own_lane()).flatten();
+        let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
         if let Some(lane) = lane {
             if lane.needs_sequences() {
                 self.lease(&mut self.lock(), lane);
@@ -82,7 +98,7 @@ impl Pool {
         }
         let mut state = self.lock();
         let waiting = lane.filter(|lane| {
-            self.fold(&mut state);
+            self.fold(&mut state, own);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
         if plan.kind == SegmentKind::Large {

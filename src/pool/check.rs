@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::lane;
+
 use super::arena::{Use, FLAG_HELD, NONE};
 use super::facade::Pool;
 use super::SegmentKind;
@@ -14,7 +16,7 @@ impl Pool {
     #[doc(hidden)]
     pub fn check(&self) {
         let mut state = self.lock();
-        self.fold(&mut state);
+        self.fold(&mut state, lane::current());
         let (mut cached, mut cached_count) = (0, 0);
         let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
         let (mut live, mut block_count) = (0, 0);

@@ -13,6 +13,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
+use crate::lane;
+
 use super::barriers::Mark;
 use super::epochs::Seen;
 use super::front::Front;
@@ -162,14 +164,14 @@ impl Pool {
     /// The figures.
     pub fn stats(&self) -> PoolStats {
         let mut state = self.lock();
-        self.fold(&mut state);
+        self.fold(&mut state, lane::current());
         state.stats.clone()
     }
 
     /// The figures that answer "how much is free", of one moment.
     pub fn usage(&self) -> Usage {
         let mut state = self.lock();
-        self.fold(&mut state);
+        self.fold(&mut state, lane::current());
         Usage {
             reserved_bytes: state.stats.reserved_bytes.current,
             allocated_bytes: state.stats.allocated_bytes.current,

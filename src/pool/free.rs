@@ -2,6 +2,8 @@
 
 use crate::sync::MutexGuard;
 
+use crate::lane;
+
 use super::arena::{Past, Use, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};
 use super::front::Freed;
@@ -22,14 +24,27 @@ impl Pool {
     ///
     /// A second free of the same address that comes while the first one waits is answered [`FreeOutcome::NotLive`].
     pub fn free<B: Backing>(&self, backing: &B, address: u64, mode: FreeMode) -> FreeOutcome {
+        self.free_on(lane::current(), backing, address, mode)
+    }
+
+    /// The same for a caller that has its thread's lane at hand ([`lane::current`]), or does without.
+    #[inline]
+    pub fn free_on<B: Backing>(
+        &self,
+        own: Option<usize>,
+        backing: &B,
+        address: u64,
+        mode: FreeMode,
+    ) -> FreeOutcome {
         let may_keep = self.has_front() && !mode.host_wait && !mode.capturing;
-        if let Some(lane) = may_keep.then(|| self.front.own_lane()).flatten() {
+        let lane = own.filter(|_| may_keep).map(|own| self.front.lane(own));
+        if let Some(lane) = lane {
             match self.front.free(lane, address) {
                 Freed::NotHere => {}
                 Freed::Done(outcome) => return outcome,
                 Freed::Crowded(outcome, crowd) => {
                     let mut state = self.lock();
-                    self.fold(&mut state);
+                    self.fold(&mut state, own);
                     self.make_room(&mut state, crowd.hints());
                     return outcome;
                 }
@@ -53,7 +68,7 @@ impl Pool {
             debug_assert!(false, "the base index holds live blocks");
             return FreeOutcome::NotLive;
         };
-        if may_keep && self.keep_in_front(&mut state, block) {
+        if lane.is_some_and(|lane| self.keep_in_front(&mut state, lane, block)) {
             return FreeOutcome::Freed {
                 requested_bytes,
                 tag,

@@ -2,6 +2,8 @@
 
 use crate::sync::MutexGuard;
 
+use crate::lane;
+
 use super::facade::{Outside, Pool};
 use super::state::State;
 use super::{Backing, BackingError};
@@ -70,7 +72,7 @@ impl Pool {
         let mut released_bytes = 0;
         let mut state = self.lock();
         self.drain(&mut state);
-        self.fold(&mut state);
+        self.fold(&mut state, lane::current());
         loop {
             let stats = &state.stats;
             let cached_bytes = stats.reserved_bytes.current - stats.allocated_bytes.current;

@@ -12,7 +12,6 @@ use super::front::lane::{Lane, Tally, FIGURES, LEASE};
 use super::front::{Entering, Hint, Look};
 use super::state::State;
 use super::{Block, Gauge, SegmentKind};
-use crate::lane;
 
 /// What the pool knows of the blocks in front.
 #[derive(Debug, Default)]
@@ -51,8 +50,8 @@ impl Pool {
     }
 
     /// Adds what the lanes counted to the figures.
-    pub(super) fn fold(&self, state: &mut State) {
-        let own = lane::current();
+    /// `own` is the calling thread's, if it has one.
+    pub(super) fn fold(&self, state: &mut State, own: Option<usize>) {
         let alone = self.front.lanes().count() == 1;
         let mut freed = [0; FIGURES];
         for (number, lane) in self.front.lanes() {
@@ -110,7 +109,7 @@ impl Pool {
 
     /// Keeps a live block that is being freed in front, if it may be there and there is room. Figures follow.
     #[inline]
-    pub(super) fn keep_in_front(&self, state: &mut State, block: u32) -> bool {
+    pub(super) fn keep_in_front(&self, state: &mut State, lane: &Lane, block: u32) -> bool {
         let Entry {
             address,
             size_bytes,
@@ -131,13 +130,9 @@ impl Pool {
         if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return false;
         }
-        let Some(lane) = self
-            .front
-            .own_lane()
-            .filter(|lane| lane.has_room(size_bytes))
-        else {
+        if !lane.has_room(size_bytes) {
             return false;
-        };
+        }
         let Some(id) = self.vacant_entry(state) else {
             return false;
         };
@@ -225,7 +220,7 @@ impl Pool {
 
     fn drain_slice(&self, state: &mut State, from: u32, to: u32) -> bool {
         let mut any = false;
-        self.fold(state);
+        self.fold(state, None);
         for id in from..to.min(state.front.used_count) {
             let word = self.front.entries.get(id).word();
             if word.state() == Place::Cached {
@@ -273,7 +268,7 @@ impl Pool {
             }
             self.recall(state, id, word);
             // Its figures are about to be taken back.
-            self.fold(state);
+            self.fold(state, None);
         }
         state.bases.get(&state.blocks, address)
     }
@@ -342,7 +337,7 @@ impl Pool {
                 }
             }
         }
-        self.fold(state);
+        self.fold(state, None);
         state.front.cached_bytes = 0;
     }
 

@@ -10,9 +10,8 @@ use crate::device::contexts::{self, Context};
 use crate::device::{capture, order, reclaim, scrub, settings};
 use crate::exports::stream::named;
 use crate::ledger::{self, Kind, Space};
-use crate::trace;
-use cushion::ledger::Tag;
-use cushion::pool::{Found, FreeMode, FreeOutcome, Grant, Refusal, Request};
+use crate::thread::{self, Thread};
+use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,12 +19,17 @@ type RealAlloc = unsafe extern "C" fn(*mut CUdeviceptr, usize) -> Status;
 type RealFree = unsafe extern "C" fn(CUdeviceptr) -> Status;
 
 /// `cuMemAlloc_v2`.
-pub unsafe fn alloc(real: RealAlloc, address: *mut CUdeviceptr, size_bytes: usize) -> Status {
+pub unsafe fn alloc(
+    thread: &Thread,
+    real: RealAlloc,
+    address: *mut CUdeviceptr,
+    size_bytes: usize,
+) -> Status {
     if address.is_null() || size_bytes == 0 {
         // SAFETY: the caller's arguments, unchanged; the driver refuses them in its own way.
         return unsafe { real(address, size_bytes) };
     }
-    match pooled(size_bytes as u64) {
+    match pooled(thread, size_bytes as u64) {
         Answer::Pooled(block) => {
             // SAFETY: not null; the caller owes a place to write an address to.
             unsafe { address.write(block) };
@@ -99,7 +103,7 @@ pub unsafe fn alloc_pitch(
     if address.is_null() || pitch_bytes.is_null() {
         return native();
     }
-    match pooled(size as u64) {
+    match thread::with(|thread| pooled(thread, size as u64)) {
         Answer::Pooled(block) => {
             // SAFETY: not null; the caller owes places to write to.
             unsafe {
@@ -119,12 +123,15 @@ pub unsafe fn alloc_pitch(
 }
 
 /// `cuMemFree_v2`.
-pub unsafe fn free(real: RealFree, address: CUdeviceptr) -> Status {
+pub unsafe fn free(thread: &Thread, real: RealFree, address: CUdeviceptr) -> Status {
     if address == 0 {
         // SAFETY: the caller's argument, unchanged.
         return unsafe { real(address) };
     }
-    match contexts::with_owner(|context| release(context, address, settings::get().host_wait())) {
+    let host_wait = settings::get().host_wait();
+    match contexts::with_owner_of(thread, |context| {
+        release(thread, context, address, host_wait)
+    }) {
         Ok(Some(code)) => code,
         // The driver would refuse a block that it does not know for another reason than it refuses everything now.
         Err(code) if contexts::is_pooled(address) => code,
@@ -146,14 +153,16 @@ pub unsafe fn free_async<const PER_THREAD: bool>(
     stream: CUstream,
 ) -> Status {
     order::note_stream(named::<PER_THREAD>(stream));
-    let released = contexts::with_owner(|context| {
-        if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
-            if capture::is_capturing(named::<PER_THREAD>(stream)) {
-                return Some(INVALID_VALUE);
+    let released = thread::with(|thread| {
+        contexts::with_owner_of(thread, |context| {
+            if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
+                if capture::is_capturing(named::<PER_THREAD>(stream)) {
+                    return Some(INVALID_VALUE);
+                }
+                return freed(thread, context, address, CAPTURING);
             }
-            return freed(context, address, CAPTURING);
-        }
-        release(context, address, false)
+            release(thread, context, address, false)
+        })
     });
     match released {
         Ok(Some(code)) => code,
@@ -170,26 +179,32 @@ enum Answer {
     Driver,
 }
 
-fn pooled(size_bytes: u64) -> Answer {
+fn pooled(thread: &Thread, size_bytes: u64) -> Answer {
     if capture::active() || order::unfenceable() {
         return Answer::Driver;
     }
-    contexts::with_current(|context| {
+    contexts::with_current(thread, |context| {
         if context.dead().is_some() {
             return Answer::Driver;
         }
-        let tag = ledger::tag().0;
+        let tag = ledger::tag_on(thread).0;
         let request = Request {
             size_bytes,
             tag,
             capturing: false,
             isolated: false,
         };
-        match context.pool.allocate(&context.backing, request) {
-            Ok(grant) => granted(context, &request, grant),
+        match context
+            .pool
+            .allocate_on(thread.lane(), &context.backing, request)
+        {
+            Ok(grant) => Answer::Pooled(grant.address),
             Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
-                match context.pool.allocate(&context.backing, request) {
-                    Ok(grant) => granted(context, &request, grant),
+                match context
+                    .pool
+                    .allocate_on(thread.lane(), &context.backing, request)
+                {
+                    Ok(grant) => Answer::Pooled(grant.address),
                     Err(refusal) => answer(refusal),
                 }
             }
@@ -197,20 +212,6 @@ fn pooled(size_bytes: u64) -> Answer {
         }
     })
     .unwrap_or(Answer::Driver)
-}
-
-#[inline]
-fn granted(context: &Context, request: &Request, grant: Grant) -> Answer {
-    let (device, tag) = (context.backing.device, Tag(request.tag));
-    trace::allocated(
-        Kind::Pooled,
-        grant.address,
-        request.size_bytes,
-        device,
-        0,
-        tag,
-    );
-    Answer::Pooled(grant.address)
 }
 
 fn answer(refusal: Refusal) -> Answer {
@@ -240,7 +241,12 @@ const CAPTURING: FreeMode = FreeMode {
 };
 
 /// Frees a block of `context`'s pool. `None`: the pool does not know the address.
-fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<Status> {
+fn release(
+    thread: &Thread,
+    context: &Context,
+    address: CUdeviceptr,
+    host_wait: bool,
+) -> Option<Status> {
     if context.dead().is_some() || capture::active() {
         match context.pool.find(address) {
             Found::NotMine => return None,
@@ -251,11 +257,12 @@ fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<S
             return Some(code);
         }
         return match ask_the_driver() {
-            SUCCESS => freed(context, address, CAPTURING),
+            SUCCESS => freed(thread, context, address, CAPTURING),
             code => Some(code),
         };
     }
     freed(
+        thread,
         context,
         address,
         FreeMode {
@@ -265,15 +272,21 @@ fn release(context: &Context, address: CUdeviceptr, host_wait: bool) -> Option<S
     )
 }
 
-fn freed(context: &Context, address: CUdeviceptr, mode: FreeMode) -> Option<Status> {
-    let turn = trace::turn();
-    match context.pool.free(&context.backing, address, mode) {
+fn freed(
+    thread: &Thread,
+    context: &Context,
+    address: CUdeviceptr,
+    mode: FreeMode,
+) -> Option<Status> {
+    match context
+        .pool
+        .free_on(thread.lane(), &context.backing, address, mode)
+    {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),
         FreeOutcome::Freed {
             requested_bytes, ..
         } => {
-            trace::freed(turn, Kind::Pooled, address, context.backing.device);
             if !mode.capturing {
                 scrub::ahead(context, requested_bytes);
             }

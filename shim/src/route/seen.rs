@@ -109,11 +109,11 @@ pub fn coverage() -> Coverage {
         interposer_count: linker::chained_count(),
         ..Coverage::default()
     };
-    for hook in &HOOKS {
+    for (row, hook) in HOOKS.iter().enumerate() {
         let seen = Seen {
             name: hook.symbol.to_string_lossy().into_owned(),
             lookup_count: hook.resolved_count.load(Ordering::Relaxed),
-            call_count: hook.call_count.load(Ordering::Relaxed),
+            call_count: hook.call_count(row),
         };
         match (seen.lookup_count, seen.call_count) {
             (0, 0) => continue,

@@ -50,7 +50,7 @@ impl Index {
     /// The entry of the block whose base is `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<u32> {
-        if address % (1 << GRANULE_BITS) != 0 {
+        if !address.is_multiple_of(1 << GRANULE_BITS) {
             return None;
         }
         let wanted = address >> GRANULE_BITS;

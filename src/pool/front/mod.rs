@@ -94,13 +94,12 @@ impl Front {
         self.epochs.clone()
     }
 
-    /// The lane of the calling thread, made on first use.
+    /// A lane, made on first use.
     #[inline]
-    pub fn own_lane(&self) -> Option<&Lane> {
-        let lane = crate::lane::current()?;
-        match self.lanes[lane].get() {
-            Some(lane) => Some(lane),
-            None => Some(self.make_lane(lane)),
+    pub fn lane(&self, number: usize) -> &Lane {
+        match self.lanes[number].get() {
+            Some(lane) => lane,
+            None => self.make_lane(number),
         }
     }
 

@@ -34,9 +34,9 @@ use super::scrub::Waiting;
 use super::{limits, order, settings};
 use crate::abi::*;
 use crate::route::names;
+use crate::thread::{self, Thread};
 use crate::{driver, emit, process};
 use cushion::pool::{Pool, Refusal, Usage};
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, PoisonError, RwLock};
 
@@ -96,13 +96,6 @@ static REGISTRY: RwLock<Registry> = RwLock::new(Registry {
 /// none.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
-/// The context that this thread used last, with its handle and the generation that this holds for.
-type Last = Option<(usize, u64, Arc<Context>)>;
-
-thread_local! {
-    static LAST: RefCell<Last> = const { RefCell::new(None) };
-}
-
 /// Length of the registry's list of known contexts, with those that are leaving.
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -127,34 +120,48 @@ pub fn current_handle() -> CUcontext {
 
 /// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
 /// and the driver has the right answer to whatever was asked.
-pub fn with_current<R>(with: impl FnOnce(&Context) -> R) -> Option<R> {
-    remembered(current().ok()?, with, find_or_make)
+#[inline]
+pub fn with_current<R>(thread: &Thread, with: impl FnOnce(&Context) -> R) -> Option<R> {
+    remembered(thread, current().ok()?, with, find_or_make)
 }
 
 #[inline]
 fn remembered<R>(
+    thread: &Thread,
     handle: CUcontext,
+    with: impl FnOnce(&Context) -> R,
+    find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
+) -> Option<R> {
+    let generation = GENERATION.load(Ordering::Acquire);
+    let last = thread.last.get();
+    let is_known = last.handle == handle as usize && last.generation == generation;
+    if !is_known || last.context.is_null() || thread.in_context.get() {
+        return anew(thread, handle, generation, with, find);
+    }
+    thread.in_context.set(true);
+    // SAFETY: the thread's keeper has it as long as `last` names it, and nothing changes that while `in_context`.
+    let result = with(unsafe { &*last.context });
+    thread.in_context.set(false);
+    Some(result)
+}
+
+/// The context is not the one that the thread remembers, or it is being used further up: then it is looked up.
+#[cold]
+fn anew<R>(
+    thread: &Thread,
+    handle: CUcontext,
+    generation: u64,
     with: impl FnOnce(&Context) -> R,
     find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
 ) -> Option<R> {
     if handle.is_null() {
         return None;
     }
-    let mut work = Some((with, find));
-    let mut run = |last: &mut Last| {
-        let (with, find) = work.take()?;
-        let generation = GENERATION.load(Ordering::Acquire);
-        if !matches!(last, Some((known, since, _)) if *known == handle as usize && *since == generation)
-        {
-            *last = Some((handle as usize, generation, find(handle)?));
-        }
-        last.as_ref().map(|(_, _, context)| with(context))
-    };
-    // A call from inside `with` (there is none today) and a thread whose storage is gone already look it up.
-    LAST.try_with(|last| last.try_borrow_mut().map(|mut last| run(&mut last)))
-        .ok()
-        .and_then(Result::ok)
-        .unwrap_or_else(|| run(&mut None))
+    let context = find(handle)?;
+    if !thread.in_context.get() {
+        thread.remember(handle as usize, generation, &context);
+    }
+    Some(with(&context))
 }
 
 fn find_pool(handle: CUcontext) -> Option<Arc<Context>> {
@@ -348,13 +355,25 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
 ///
 /// # Errors
 /// The driver's code when it is not to be talked to: not initialised, gone at exit, the child of a fork.
-pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
+pub fn with_owner<R>(with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
+    thread::with(|thread| with_owner_of(thread, with))
+}
+
+/// The same, with the calling thread's storage at hand.
+///
+/// # Errors
+/// As [`with_owner`].
+#[inline]
+pub fn with_owner_of<R>(
+    thread: &Thread,
+    mut with: impl FnMut(&Context) -> Option<R>,
+) -> Result<Option<R>, Status> {
     let mut tried = 0;
     let with_current = |context: &Context| {
         tried = context.serial;
         with(context)
     };
-    let found = remembered(current()?, with_current, find_pool);
+    let found = remembered(thread, current()?, with_current, find_pool);
     if let Some(Some(result)) = found {
         return Ok(Some(result));
     }

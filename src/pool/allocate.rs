@@ -7,7 +7,7 @@ use super::bins::SCAN_LIMIT;
 use super::facade::{Outside, Pool};
 use super::front::lane::Lane;
 use super::ready::Made;
-use super::size::{round_up, GRANULE_BYTES, MIB, SMALL_LIMIT_BYTES};
+use super::size::{LARGEST_REQUEST_BYTES, MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
 use crate::lane;
 
@@ -28,13 +28,11 @@ impl Plan {
     /// `None`: too large for any device.
     #[inline]
     fn of(settings: &Settings, request: Request) -> Option<Plan> {
+        if request.size_bytes > LARGEST_REQUEST_BYTES {
+            return None;
+        }
         let small = request.size_bytes <= SMALL_LIMIT_BYTES;
-        let granule_bytes = if small {
-            GRANULE_BYTES
-        } else {
-            settings.alignment_bytes
-        };
-        let size_bytes = round_up(request.size_bytes, granule_bytes)?;
+        let size_bytes = settings.rounded(request.size_bytes);
         let oversize = settings
             .max_split_size_bytes
             .is_some_and(|limit| size_bytes >= limit);
@@ -83,15 +81,33 @@ impl Pool {
         backing: &B,
         request: Request,
     ) -> Result<Grant, Refusal> {
+        if let Some(own) = own {
+            if self.has_front() && !request.capturing && !request.isolated {
+                let size_bytes = self.settings.rounded(request.size_bytes);
+                let (lane, is_ordered) = (self.front.lane(own), backing.sole_stream());
+                if let Some(grant) = self.front.take(lane, size_bytes, &request, is_ordered) {
+                    return Ok(grant);
+                }
+            }
+        }
+        self.allocate_locked(own, backing, request)
+    }
+
+    /// From the tables, under the lock.
+    #[inline(never)]
+    fn allocate_locked<B: Backing>(
+        &self,
+        own: Option<usize>,
+        backing: &B,
+        request: Request,
+    ) -> Result<Grant, Refusal> {
         let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
         let is_ordered = backing.sole_stream();
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
-        if let Some(lane) = lane {
-            if lane.needs_sequences() {
-                self.lease(&mut self.lock(), lane);
-            }
+        if let Some(lane) = lane.filter(|lane| lane.needs_sequences()) {
+            self.lease(&mut self.lock(), lane);
             if let Some(grant) = self.front.take(lane, plan.size_bytes, &request, is_ordered) {
                 return Ok(grant);
             }

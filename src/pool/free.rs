@@ -6,6 +6,7 @@ use crate::lane;
 
 use super::arena::{Past, Use, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};
+use super::front::lane::Lane;
 use super::front::Freed;
 use super::state::State;
 use super::{Backing, BackingError, FreeMode, FreeOutcome, SegmentKind};
@@ -39,17 +40,38 @@ impl Pool {
         let may_keep = self.has_front() && !mode.host_wait && !mode.capturing;
         let lane = own.filter(|_| may_keep).map(|own| self.front.lane(own));
         if let Some(lane) = lane {
-            match self.front.free(lane, address) {
-                Freed::NotHere => {}
-                Freed::Done(outcome) => return outcome,
-                Freed::Crowded(outcome, crowd) => {
-                    let mut state = self.lock();
-                    self.fold(&mut state, own);
-                    self.make_room(&mut state, crowd.hints());
-                    return outcome;
+            if let Some(freed) = self.front.free(lane, address) {
+                if freed.is_crowded {
+                    self.make_room_for(own, lane, freed);
                 }
+                return FreeOutcome::Freed {
+                    requested_bytes: freed.requested_bytes,
+                    tag: freed.tag,
+                };
             }
         }
+        self.free_locked(lane, backing, address, mode)
+    }
+
+    /// The block just freed has no place in its lane yet.
+    #[cold]
+    fn make_room_for(&self, own: Option<usize>, lane: &Lane, freed: Freed) {
+        if let Some(crowd) = lane.crowd_in(freed.size_bytes, freed.hint) {
+            let mut state = self.lock();
+            self.fold(&mut state, own);
+            self.make_room(&mut state, crowd.hints());
+        }
+    }
+
+    /// By the tables, under the lock. `lane`: the block may be kept there.
+    #[inline(never)]
+    fn free_locked<B: Backing>(
+        &self,
+        lane: Option<&Lane>,
+        backing: &B,
+        address: u64,
+        mode: FreeMode,
+    ) -> FreeOutcome {
         let mut state = self.lock();
         let Some(block) = self.plain_live(&mut state, address) else {
             return match state.segments.holding(address) {

@@ -152,8 +152,10 @@ impl Pool {
         state.stats.allocated_bytes.fall(size_bytes);
         state.stats.allocations.fall(1);
         state.front.cached_bytes += size_bytes as i64;
-        if let Some(crowd) = lane.keep(size_bytes, hint) {
-            self.make_room(state, crowd.hints());
+        if !lane.keep(size_bytes, hint) {
+            if let Some(crowd) = lane.crowd_in(size_bytes, hint) {
+                self.make_room(state, crowd.hints());
+            }
         }
         state.settle_active();
         true

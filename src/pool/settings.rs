@@ -1,6 +1,6 @@
 //! What a pool is told once, at its start.
 
-use super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES};
+use super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
 
 /// How one pool behaves. [`Settings::default`] is the faithful mode without limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,18 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What a request of `size_bytes` gets. Nothing sensible above 2^56.
+    #[inline]
+    pub(super) fn rounded(&self, size_bytes: u64) -> u64 {
+        let granule_bytes = if size_bytes <= SMALL_LIMIT_BYTES {
+            GRANULE_BYTES
+        } else {
+            self.alignment_bytes
+        };
+        // A request of 0 never arrives (the driver refuses it); it would count as one granule.
+        size_bytes.max(1).wrapping_add(granule_bytes - 1) & !(granule_bytes - 1)
+    }
+
     /// The same with every value in its range, so that no other code has to doubt one.
     pub(super) fn in_range(mut self) -> Self {
         self.max_split_size_bytes = self.max_split_size_bytes.map(|bytes| bytes.max(MIB));
@@ -68,7 +80,27 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::size::LARGEST_REQUEST_BYTES;
     use super::*;
+
+    #[test]
+    fn requests_are_rounded_to_their_granule() {
+        let settings = Settings {
+            alignment_bytes: 2 * MIB,
+            ..Settings::default()
+        };
+        for (size_bytes, rounded) in [
+            (0, 512),
+            (1, 512),
+            (512, 512),
+            (513, 1024),
+            (MIB, MIB),
+            (MIB + 1, 2 * MIB),
+            (LARGEST_REQUEST_BYTES, LARGEST_REQUEST_BYTES),
+        ] {
+            assert_eq!(settings.rounded(size_bytes), rounded);
+        }
+    }
 
     #[test]
     fn values_out_of_range_are_clamped() {

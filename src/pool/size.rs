@@ -29,16 +29,6 @@ pub(super) fn bin_of(size_bytes: u64) -> usize {
     ((octave - SUB_BITS + 1) * BINS_PER_OCTAVE + sub) as usize
 }
 
-/// `size_bytes` rounded up to a multiple of `granule_bytes`, or `None` above [`LARGEST_REQUEST_BYTES`].
-#[inline]
-pub(super) fn round_up(size_bytes: u64, granule_bytes: u64) -> Option<u64> {
-    if size_bytes > LARGEST_REQUEST_BYTES {
-        return None;
-    }
-    // A request of 0 never arrives (the driver refuses it); it would count as one granule.
-    Some((size_bytes.max(1) + granule_bytes - 1) & !(granule_bytes - 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,22 +52,6 @@ mod tests {
                 (last, lowest) = (bin, granules * 512);
             }
             assert!((granules * 512 - lowest) * 16 <= lowest);
-        }
-    }
-
-    #[test]
-    fn rounding_never_overflows() {
-        assert_eq!(round_up(0, 512), Some(512));
-        assert_eq!(round_up(1, 512), Some(512));
-        assert_eq!(round_up(512, 512), Some(512));
-        assert_eq!(round_up(513, 512), Some(1024));
-        assert_eq!(round_up(MIB + 1, 2 * MIB), Some(2 * MIB));
-        assert_eq!(
-            round_up(LARGEST_REQUEST_BYTES, 2 * MIB),
-            Some(LARGEST_REQUEST_BYTES)
-        );
-        for size in [LARGEST_REQUEST_BYTES + 1, u64::MAX - 511, u64::MAX] {
-            assert_eq!(round_up(size, 2 * MIB), None);
         }
     }
 }

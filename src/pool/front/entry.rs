@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 /// So many blocks of a pool can be in front at once.
 pub const ENTRIES_MAX: u32 = 4096;
 const PAGE: usize = 64;
+const PAGES: usize = ENTRIES_MAX as usize / PAGE;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,22 +133,29 @@ impl Entry {
 /// All of them, by number; made a page at a time, and kept.
 #[derive(Debug)]
 pub struct Entries {
-    pages: Box<[OnceLock<Box<[Entry; PAGE]>>]>,
+    pages: Box<[OnceLock<Box<[Entry; PAGE]>>; PAGES]>,
 }
 
 impl Entries {
     pub fn new() -> Self {
-        let pages = ENTRIES_MAX as usize / PAGE;
         Entries {
-            pages: (0..pages).map(|_| OnceLock::new()).collect(),
+            pages: Box::new([const { OnceLock::new() }; PAGES]),
         }
     }
 
     #[inline]
     pub fn get(&self, id: u32) -> &Entry {
-        let (page, place) = (id as usize / PAGE, id as usize % PAGE);
-        let make = || Box::new(std::array::from_fn(|_| Entry::vacant()));
-        &self.pages[page % self.pages.len()].get_or_init(make)[place]
+        let page = &self.pages[id as usize / PAGE % PAGES];
+        let page = match page.get() {
+            Some(page) => page,
+            None => Self::make(page),
+        };
+        &page[id as usize % PAGE]
+    }
+
+    #[cold]
+    fn make(page: &OnceLock<Box<[Entry; PAGE]>>) -> &[Entry; PAGE] {
+        page.get_or_init(|| Box::new(std::array::from_fn(|_| Entry::vacant())))
     }
 
     /// Bytes of host memory.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 const DEPTH: usize = 16;
 /// Most bytes in a bin, but for a single block.
 pub const BIN_BYTES: u64 = 8 << 20;
+const FULL_DEPTH_BELOW_BYTES: u64 = BIN_BYTES / DEPTH as u64 + 1;
 const BINS: usize = 32;
 const BIN_BITS: u32 = BINS.trailing_zeros();
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -200,7 +201,8 @@ impl Lane {
     #[inline]
     fn depth(size_bytes: u64) -> u32 {
         match size_bytes {
-            0..=SMALL_LIMIT_BYTES => (BIN_BYTES / size_bytes.max(1)).clamp(1, DEPTH as u64) as u32,
+            0..FULL_DEPTH_BELOW_BYTES => DEPTH as u32,
+            FULL_DEPTH_BELOW_BYTES..=SMALL_LIMIT_BYTES => (BIN_BYTES / SMALL_LIMIT_BYTES) as u32,
             _ => 1,
         }
     }
@@ -214,32 +216,30 @@ impl Lane {
                 .is_none_or(|bin| bin.count() < Self::depth(size_bytes))
     }
 
-    /// Keeps a freed block; what it crowds out has to go.
+    /// Keeps a freed block. `false`: there is no room; see [`Lane::crowd_in`].
     #[inline]
-    pub fn keep(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
-        let depth = Self::depth(size_bytes);
-        if let Some(bin) = self.bin_of(size_bytes) {
-            if bin.count() < depth {
+    pub fn keep(&self, size_bytes: u64, hint: Hint) -> bool {
+        match self.bin_of(size_bytes) {
+            Some(bin) if bin.count() < Self::depth(size_bytes) => {
                 bin.add(hint);
-                return None;
+                true
             }
-            let crowd = bin.evict(depth.div_ceil(2));
-            bin.add(hint);
-            return Some(crowd);
+            _ => false,
         }
-        self.keep_first(size_bytes, hint)
     }
 
-    /// The size has no bin: it gets the emptier of its two.
-    #[cold]
-    fn keep_first(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
-        let [first, second] = self.bins_for(size_bytes);
-        let bin = if second.count() < first.count() {
-            second
-        } else {
-            first
+    /// Keeps a freed block for which there is no room; what it crowds out has to go. A size without a bin gets the
+    /// emptier of its two.
+    pub fn crowd_in(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
+        let (bin, crowd) = match self.bin_of(size_bytes) {
+            Some(bin) => (bin, Self::depth(size_bytes).div_ceil(2)),
+            None => {
+                let [first, second] = self.bins_for(size_bytes);
+                let is_emptier = second.count() < first.count();
+                (if is_emptier { second } else { first }, DEPTH as u32)
+            }
         };
-        let crowd = (bin.count() > 0).then(|| bin.evict(DEPTH as u32));
+        let crowd = (bin.count() > 0).then(|| bin.evict(crowd));
         bin.size_bytes.store(size_bytes, Relaxed);
         bin.add(hint);
         crowd
@@ -330,13 +330,16 @@ mod tests {
     #[test]
     fn a_bin_gives_the_newest_or_the_oldest_and_crowds_out_the_oldest() {
         let lane = Lane::new();
-        for number in 0..DEPTH as u64 {
-            assert!(lane.keep(512, Hint::new(3, number)).is_none());
+        assert!(!lane.keep(512, Hint::new(3, 0)), "no bin yet");
+        assert!(lane.crowd_in(512, Hint::new(3, 0)).is_none());
+        for number in 1..DEPTH as u64 {
+            assert!(lane.keep(512, Hint::new(3, number)));
         }
         let bin = lane.bin_of(512).expect("made");
         assert_eq!(bin.newest().map(Hint::sequence), Some(DEPTH as u64 - 1));
         assert_eq!(bin.oldest().map(Hint::sequence), Some(0));
-        let crowd = lane.keep(512, Hint::new(3, 99)).expect("full");
+        assert!(!lane.has_room(512) && !lane.keep(512, Hint::new(3, 99)));
+        let crowd = lane.crowd_in(512, Hint::new(3, 99)).expect("full");
         let out: Vec<u64> = crowd.hints().iter().map(|hint| hint.sequence()).collect();
         assert_eq!(out, (0..DEPTH as u64 / 2).collect::<Vec<_>>());
         bin.drop_newest();
@@ -347,8 +350,8 @@ mod tests {
     #[test]
     fn a_large_block_is_alone_in_its_bin() {
         let lane = Lane::new();
-        assert!(lane.keep(BIN_BYTES, Hint::new(0, 1)).is_none());
-        let crowd = lane.keep(2 * BIN_BYTES, Hint::new(0, 2)).expect("full");
+        assert!(lane.crowd_in(BIN_BYTES, Hint::new(0, 1)).is_none());
+        let crowd = lane.crowd_in(2 * BIN_BYTES, Hint::new(0, 2)).expect("full");
         assert_eq!(crowd.hints(), [Hint::new(0, 1)]);
     }
 

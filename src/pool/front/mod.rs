@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::epochs::Seen;
-use super::{FreeOutcome, Grant, Origin, Request};
+use super::{Grant, Origin, Request};
 use crate::lane::LANE_COUNT;
 use entry::{Entries, Entry, State, Word};
 use index::Index;
@@ -68,14 +68,15 @@ pub(super) enum Look {
     },
 }
 
-/// What became of a free.
-pub(super) enum Freed {
-    /// The front has no say in it.
-    NotHere,
-    /// Done.
-    Done(FreeOutcome),
-    /// Done, and these have to make room, under the pool's lock.
-    Crowded(FreeOutcome, lane::Crowd),
+/// A block that was freed here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Freed {
+    pub requested_bytes: u64,
+    pub size_bytes: u64,
+    pub tag: u64,
+    pub hint: Hint,
+    /// Its lane has no room for it: the caller has to make some.
+    pub is_crowded: bool,
 }
 
 impl Front {
@@ -184,18 +185,16 @@ impl Front {
         })
     }
 
-    /// Frees the block at `address`, if it is live here.
+    /// Frees the block at `address`, if it is live here. `None`: the front has no say in it.
     #[inline]
-    pub fn free(&self, lane: &Lane, address: u64) -> Freed {
-        let Some((id, entry)) = self.find(address) else {
-            return Freed::NotHere;
-        };
+    pub fn free(&self, lane: &Lane, address: u64) -> Option<Freed> {
+        let (id, entry) = self.find(address)?;
         let live = entry.word();
         if live.state() != State::Live
             || entry.address.load(Ordering::Acquire) != address
             || !entry.seize(live)
         {
-            return Freed::NotHere;
+            return None;
         }
         let requested_bytes = entry.requested_bytes.load(Ordering::Relaxed);
         let tag = entry.tag.load(Ordering::Relaxed);
@@ -204,14 +203,14 @@ impl Front {
         lane.count_freed(requested_bytes, size_bytes);
         let sequence = live.sequence();
         entry.put(Word::new(State::Cached, sequence));
-        let freed = FreeOutcome::Freed {
+        let hint = Hint::new(id, sequence);
+        Some(Freed {
             requested_bytes,
+            size_bytes,
             tag,
-        };
-        match lane.keep(size_bytes, Hint::new(id, sequence)) {
-            None => Freed::Done(freed),
-            Some(crowd) => Freed::Crowded(freed, crowd),
-        }
+            hint,
+            is_crowded: !lane.keep(size_bytes, hint),
+        })
     }
 
     #[inline]

@@ -74,23 +74,46 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::allocate`].
-    #[inline]
     pub fn allocate_on<B: Backing>(
         &self,
         own: Option<usize>,
         backing: &B,
         request: Request,
     ) -> Result<Grant, Refusal> {
-        if let Some(own) = own {
-            if self.has_front() && !request.capturing && !request.isolated {
-                let size_bytes = self.settings.rounded(request.size_bytes);
-                let (lane, is_ordered) = (self.front.lane(own), backing.sole_stream());
-                if let Some(grant) = self.front.take(lane, size_bytes, &request, is_ordered) {
-                    return Ok(grant);
-                }
+        if !request.capturing && !request.isolated {
+            let words = (request.size_bytes, request.tag);
+            if let Some((address, sequence)) = self.take_in_front(own, backing, words) {
+                return Ok(self.granted(address, sequence, &request));
             }
         }
         self.allocate_locked(own, backing, request)
+    }
+
+    /// The address of a block freed lately for a plain request (its size, its tag), before the lock. `None`: all else is
+    /// for [`Pool::allocate_on`].
+    #[inline(always)]
+    pub fn take_in_front<B: Backing>(
+        &self,
+        own: Option<usize>,
+        backing: &B,
+        (size_bytes, tag): (u64, u64),
+    ) -> Option<(u64, u64)> {
+        if !self.has_front() {
+            return None;
+        }
+        let rounded_bytes = self.settings.rounded(size_bytes);
+        let (lane, is_ordered) = (self.front.lane(own?), backing.sole_stream());
+        self.front
+            .take(lane, rounded_bytes, (size_bytes, tag), is_ordered)
+    }
+
+    fn granted(&self, address: u64, sequence: u64, request: &Request) -> Grant {
+        Grant {
+            address,
+            allocated_bytes: self.settings.rounded(request.size_bytes),
+            sequence,
+            origin: Origin::Hit,
+        }
     }
 
     /// From the tables, under the lock.
@@ -108,8 +131,11 @@ impl Pool {
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
         if let Some(lane) = lane.filter(|lane| lane.needs_sequences()) {
             self.lease(&mut self.lock(), lane);
-            if let Some(grant) = self.front.take(lane, plan.size_bytes, &request, is_ordered) {
-                return Ok(grant);
+            let words = (request.size_bytes, request.tag);
+            if let Some((address, sequence)) =
+                self.front.take(lane, plan.size_bytes, words, is_ordered)
+            {
+                return Ok(self.granted(address, sequence, &request));
             }
         }
         let mut state = self.lock();
@@ -156,8 +182,11 @@ impl Pool {
                 state.stats.fences += 1;
                 state.drained(mark);
                 drop(state);
-                if let Some(grant) = self.front.take(lane, plan.size_bytes, &plan.request, false) {
-                    return Ok(grant);
+                let words = (plan.request.size_bytes, plan.request.tag);
+                if let Some((address, sequence)) =
+                    self.front.take(lane, plan.size_bytes, words, false)
+                {
+                    return Ok(self.granted(address, sequence, &plan.request));
                 }
                 (self.lock(), false)
             }

@@ -29,7 +29,6 @@ impl Pool {
     }
 
     /// The same for a caller that has its thread's lane at hand ([`lane::current`]), or does without.
-    #[inline]
     pub fn free_on<B: Backing>(
         &self,
         own: Option<usize>,
@@ -37,20 +36,35 @@ impl Pool {
         address: u64,
         mode: FreeMode,
     ) -> FreeOutcome {
+        if let Some((requested_bytes, tag)) = self.free_in_front(own, address, mode) {
+            return FreeOutcome::Freed {
+                requested_bytes,
+                tag,
+            };
+        }
         let may_keep = self.has_front() && !mode.host_wait && !mode.capturing;
         let lane = own.filter(|_| may_keep).map(|own| self.front.lane(own));
-        if let Some(lane) = lane {
-            if let Some(freed) = self.front.free(lane, address) {
-                if freed.is_crowded {
-                    self.make_room_for(own, lane, freed);
-                }
-                return FreeOutcome::Freed {
-                    requested_bytes: freed.requested_bytes,
-                    tag: freed.tag,
-                };
-            }
-        }
         self.free_locked(lane, backing, address, mode)
+    }
+
+    /// Frees a block that was handed out in front, before the lock: its requested size and tag. `None`: all else is for
+    /// [`Pool::free_on`].
+    #[inline(always)]
+    pub fn free_in_front(
+        &self,
+        own: Option<usize>,
+        address: u64,
+        mode: FreeMode,
+    ) -> Option<(u64, u64)> {
+        if !self.has_front() || mode.host_wait || mode.capturing {
+            return None;
+        }
+        let lane = self.front.lane(own?);
+        let freed = self.front.free(lane, address)?;
+        if freed.is_crowded {
+            self.make_room_for(own, lane, freed);
+        }
+        Some((freed.requested_bytes, freed.tag))
     }
 
     /// The block just freed has no place in its lane yet.

@@ -29,20 +29,21 @@ pub unsafe fn alloc(
         // SAFETY: the caller's arguments, unchanged; the driver refuses them in its own way.
         return unsafe { real(address, size_bytes) };
     }
-    match pooled(thread, size_bytes as u64) {
-        Answer::Pooled(block) => {
+    let answer = pooled(thread, size_bytes as u64);
+    match answer.by {
+        By::Pool => {
             // SAFETY: not null; the caller owes a place to write an address to.
-            unsafe { address.write(block) };
+            unsafe { address.write(answer.word) };
             SUCCESS
         }
-        Answer::Refused(code) => {
+        By::Refusal => {
             // The driver clears the out-parameter when memory is short (facts: out_after_oom=0).
             // SAFETY: as above.
             unsafe { address.write(0) };
-            code
+            answer.code()
         }
         // SAFETY: the caller's arguments, unchanged.
-        Answer::Driver => direct(
+        By::Driver => direct(
             size_bytes as u64,
             || unsafe { real(address, size_bytes) },
             || unsafe { *address },
@@ -103,22 +104,23 @@ pub unsafe fn alloc_pitch(
     if address.is_null() || pitch_bytes.is_null() {
         return native();
     }
-    match thread::with(|thread| pooled(thread, size as u64)) {
-        Answer::Pooled(block) => {
+    let answer = thread::with(|thread| pooled(thread, size as u64));
+    match answer.by {
+        By::Pool => {
             // SAFETY: not null; the caller owes places to write to.
             unsafe {
-                address.write(block);
+                address.write(answer.word);
                 pitch_bytes.write(pitch);
             }
             SUCCESS
         }
-        Answer::Refused(code) => {
+        By::Refusal => {
             // SAFETY: as above.
             unsafe { address.write(0) };
-            code
+            answer.code()
         }
         // SAFETY: read after success only.
-        Answer::Driver => direct(size as u64, native, || unsafe { *address }),
+        By::Driver => direct(size as u64, native, || unsafe { *address }),
     }
 }
 
@@ -172,56 +174,97 @@ pub unsafe fn free_async<const PER_THREAD: bool>(
     }
 }
 
-/// Who answers an allocation.
-enum Answer {
-    Pooled(CUdeviceptr),
-    Refused(Status),
+/// Who answers an allocation. Two words that travel in registers.
+#[derive(Clone, Copy)]
+struct Answer {
+    by: By,
+    /// The address, or the code.
+    word: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Pool,
+    Refusal,
     Driver,
 }
 
+impl Answer {
+    const DRIVER: Answer = Answer {
+        by: By::Driver,
+        word: 0,
+    };
+
+    #[inline]
+    fn pooled(address: CUdeviceptr) -> Self {
+        Answer {
+            by: By::Pool,
+            word: address,
+        }
+    }
+
+    fn refused(code: Status) -> Self {
+        Answer {
+            by: By::Refusal,
+            word: code as u64,
+        }
+    }
+
+    #[inline]
+    fn code(self) -> Status {
+        self.word as Status
+    }
+}
+
+#[inline(always)]
 fn pooled(thread: &Thread, size_bytes: u64) -> Answer {
     if capture::active() || order::unfenceable() {
-        return Answer::Driver;
+        return Answer::DRIVER;
     }
     contexts::with_current(thread, |context| {
         if context.dead().is_some() {
-            return Answer::Driver;
+            return Answer::DRIVER;
         }
         let tag = ledger::tag_on(thread).0;
-        let request = Request {
-            size_bytes,
-            tag,
-            capturing: false,
-            isolated: false,
-        };
-        match context
-            .pool
-            .allocate_on(thread.lane(), &context.backing, request)
-        {
-            Ok(grant) => Answer::Pooled(grant.address),
-            Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
-                match context
-                    .pool
-                    .allocate_on(thread.lane(), &context.backing, request)
-                {
-                    Ok(grant) => Answer::Pooled(grant.address),
-                    Err(refusal) => answer(refusal),
-                }
-            }
-            Err(refusal) => answer(refusal),
+        let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
+        match pool.take_in_front(lane, backing, (size_bytes, tag)) {
+            Some((address, _)) => Answer::pooled(address),
+            None => by_tables(thread, context, size_bytes, tag),
         }
     })
-    .unwrap_or(Answer::Driver)
+    .unwrap_or(Answer::DRIVER)
+}
+
+/// What the pool has no block at hand for.
+#[inline(never)]
+fn by_tables(thread: &Thread, context: &Context, size_bytes: u64, tag: u64) -> Answer {
+    let request = Request {
+        size_bytes,
+        tag,
+        capturing: false,
+        isolated: false,
+    };
+    let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
+    match pool.allocate_on(lane, backing, request) {
+        Ok(grant) => Answer::pooled(grant.address),
+        Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
+            match pool.allocate_on(lane, backing, request) {
+                Ok(grant) => Answer::pooled(grant.address),
+                Err(refusal) => answer(refusal),
+            }
+        }
+        Err(refusal) => answer(refusal),
+    }
 }
 
 fn answer(refusal: Refusal) -> Answer {
     match refusal {
-        Refusal::Limit { .. } | Refusal::Driver => Answer::Refused(OUT_OF_MEMORY),
+        Refusal::Limit { .. } | Refusal::Driver => Answer::refused(OUT_OF_MEMORY),
         Refusal::Failed(code) => {
             contexts::observe(code);
-            Answer::Refused(code)
+            Answer::refused(code)
         }
-        Refusal::TooLarge | Refusal::Forgotten => Answer::Driver,
+        Refusal::TooLarge | Refusal::Forgotten => Answer::DRIVER,
     }
 }
 
@@ -241,6 +284,7 @@ const CAPTURING: FreeMode = FreeMode {
 };
 
 /// Frees a block of `context`'s pool. `None`: the pool does not know the address.
+#[inline(always)]
 fn release(
     thread: &Thread,
     context: &Context,
@@ -248,40 +292,44 @@ fn release(
     host_wait: bool,
 ) -> Option<Status> {
     if context.dead().is_some() || capture::active() {
-        match context.pool.find(address) {
-            Found::NotMine => return None,
-            Found::Live(block) if block.base == address => {}
-            Found::Live(_) | Found::Dead => return Some(INVALID_VALUE),
-        }
-        if let Some(code) = context.dead() {
-            return Some(code);
-        }
-        return match ask_the_driver() {
-            SUCCESS => freed(thread, context, address, CAPTURING),
-            code => Some(code),
-        };
+        return release_carefully(thread, context, address);
     }
-    freed(
-        thread,
-        context,
-        address,
-        FreeMode {
-            host_wait,
-            capturing: false,
-        },
-    )
+    let mode = FreeMode {
+        host_wait,
+        capturing: false,
+    };
+    match context.pool.free_in_front(thread.lane(), address, mode) {
+        Some(_) => Some(SUCCESS), // What is kept in front is not scrubbed.
+        None => freed(thread, context, address, mode),
+    }
 }
 
+/// The same in a context that is dead, or while a stream captures.
+#[cold]
+fn release_carefully(thread: &Thread, context: &Context, address: CUdeviceptr) -> Option<Status> {
+    match context.pool.find(address) {
+        Found::NotMine => return None,
+        Found::Live(block) if block.base == address => {}
+        Found::Live(_) | Found::Dead => return Some(INVALID_VALUE),
+    }
+    if let Some(code) = context.dead() {
+        return Some(code);
+    }
+    match ask_the_driver() {
+        SUCCESS => freed(thread, context, address, CAPTURING),
+        code => Some(code),
+    }
+}
+
+#[inline(never)]
 fn freed(
     thread: &Thread,
     context: &Context,
     address: CUdeviceptr,
     mode: FreeMode,
 ) -> Option<Status> {
-    match context
-        .pool
-        .free_on(thread.lane(), &context.backing, address, mode)
-    {
+    let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
+    match pool.free_on(lane, backing, address, mode) {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),
         FreeOutcome::Freed {

@@ -35,7 +35,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::epochs::Seen;
-use super::{Grant, Origin, Request};
 use crate::lane::LANE_COUNT;
 use entry::{Entries, Entry, State, Word};
 use index::Index;
@@ -124,15 +123,18 @@ impl Front {
         .filter_map(|lane| Some((lane, &**self.lanes[lane].get()?)))
     }
 
-    /// Serves a request of `size_bytes` (rounded) with a block freed lately, if one needs nothing before its next use.
-    #[inline]
+    /// Serves a request with a block of `size_bytes` (rounded) that was freed lately, if one needs nothing before its next
+    /// use: its address, and the allocation's number.
+    // Decision: always inlined, and plain words in and out. A struct that is written by parts and read as a whole, as a
+    // grant passed through memory is, waits for its stores: 10 ns of 60.
+    #[inline(always)]
     pub fn take(
         &self,
         lane: &Lane,
         size_bytes: u64,
-        request: &Request,
+        (requested_bytes, tag): (u64, u64),
         is_ordered: bool,
-    ) -> Option<Grant> {
+    ) -> Option<(u64, u64)> {
         let bin = lane.bin_of(size_bytes)?;
         loop {
             // In order, the block freed last is the one whose data the caches hold. Else the one freed first is fenced first.
@@ -163,16 +165,12 @@ impl Front {
             let sequence = lane.next_sequence();
             entry
                 .requested_bytes
-                .store(request.size_bytes, Ordering::Relaxed);
-            entry.tag.store(request.tag, Ordering::Relaxed);
-            lane.count_taken(request.size_bytes, size_bytes);
+                .store(requested_bytes, Ordering::Relaxed);
+            entry.tag.store(tag, Ordering::Relaxed);
+            lane.count_taken(requested_bytes, size_bytes);
+            let address = entry.address.load(Ordering::Relaxed);
             entry.put(Word::new(State::Live, sequence));
-            return Some(Grant {
-                address: entry.address.load(Ordering::Relaxed),
-                allocated_bytes: size_bytes,
-                sequence,
-                origin: Origin::Hit,
-            });
+            return Some((address, sequence));
         }
     }
 
@@ -186,7 +184,7 @@ impl Front {
     }
 
     /// Frees the block at `address`, if it is live here. `None`: the front has no say in it.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, lane: &Lane, address: u64) -> Option<Freed> {
         let (id, entry) = self.find(address)?;
         let live = entry.word();

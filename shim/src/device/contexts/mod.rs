@@ -120,12 +120,12 @@ pub fn current_handle() -> CUcontext {
 
 /// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
 /// and the driver has the right answer to whatever was asked.
-#[inline]
+#[inline(always)]
 pub fn with_current<R>(thread: &Thread, with: impl FnOnce(&Context) -> R) -> Option<R> {
     remembered(thread, current().ok()?, with, find_or_make)
 }
 
-#[inline]
+#[inline(always)]
 fn remembered<R>(
     thread: &Thread,
     handle: CUcontext,
@@ -363,7 +363,7 @@ pub fn with_owner<R>(with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R
 ///
 /// # Errors
 /// As [`with_owner`].
-#[inline]
+#[inline(always)]
 pub fn with_owner_of<R>(
     thread: &Thread,
     mut with: impl FnMut(&Context) -> Option<R>,

@@ -6,3 +6,13 @@
 pub use loom::sync::{atomic, Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use std::sync::{atomic, Condvar, Mutex, MutexGuard};
+
+/// Lets other threads go on, for a caller that asks again and again: `turn` counts up from 0.
+pub fn pause(turn: u32) {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    if turn > 64 {
+        std::thread::yield_now();
+    }
+    std::hint::spin_loop();
+}

@@ -5,7 +5,7 @@ use crate::sync::MutexGuard;
 use super::arena::{Entry, Past};
 use super::bins::SCAN_LIMIT;
 use super::facade::{Outside, Pool};
-use super::front::lane::Lane;
+use super::front::lane::{Lane, KEPT_APART_ABOVE_BYTES};
 use super::ready::Made;
 use super::size::{LARGEST_REQUEST_BYTES, MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
@@ -125,25 +125,23 @@ impl Pool {
         request: Request,
     ) -> Result<Grant, Refusal> {
         let plan = Plan::of(&self.settings, request).ok_or(Refusal::TooLarge)?;
-        let is_ordered = backing.sole_stream();
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
         if let Some(lane) = lane.filter(|lane| lane.needs_sequences()) {
             self.lease(&mut self.lock(), lane);
             let words = (request.size_bytes, request.tag);
-            if let Some((address, sequence)) =
-                self.front.take(lane, plan.size_bytes, words, is_ordered)
-            {
+            if let Some((address, sequence)) = self.take_in_front(own, backing, words) {
                 return Ok(self.granted(address, sequence, &request));
             }
         }
         let mut state = self.lock();
+        let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
             self.fold(&mut state, own);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
-        if plan.kind == SegmentKind::Large {
+        if plan.size_bytes > KEPT_APART_ABOVE_BYTES {
             match (lane, waiting) {
                 (_, Some(lane)) => return self.allocate_behind_fence(state, backing, &plan, lane),
                 // A large block that is kept would be a hole beside which others are cut.

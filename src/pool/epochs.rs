@@ -4,8 +4,8 @@
 //! its return says that everything up to that epoch is fenced (invariant FENCED). Frees that happen meanwhile are in a
 //! later epoch.
 
+use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::Arc;
 
 /// The current epoch and the fenced one, as they can be read without the lock. Written under it.

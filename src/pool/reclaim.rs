@@ -40,6 +40,8 @@ impl Pool {
 
     /// Counts a tick of a clock that the pool does not have.
     pub fn tick(&self) {
+        // What is kept in front keeps no segment from being idle for longer than that.
+        self.drain_in_slices();
         self.lock().segments.ticks += 1;
     }
 

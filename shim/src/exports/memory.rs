@@ -11,6 +11,8 @@ use crate::device::{capture, order, reclaim, scrub, settings};
 use crate::exports::stream::named;
 use crate::ledger::{self, Kind, Space};
 use crate::thread::{self, Thread};
+use crate::trace;
+use cushion::ledger::Tag;
 use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -228,7 +230,7 @@ fn pooled(thread: &Thread, size_bytes: u64) -> Answer {
         let tag = ledger::tag_on(thread).0;
         let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
         match pool.take_in_front(lane, backing, (size_bytes, tag)) {
-            Some((address, _)) => Answer::pooled(address),
+            Some((address, _)) => granted(context, size_bytes, tag, address),
             None => by_tables(thread, context, size_bytes, tag),
         }
     })
@@ -246,15 +248,22 @@ fn by_tables(thread: &Thread, context: &Context, size_bytes: u64, tag: u64) -> A
     };
     let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
     match pool.allocate_on(lane, backing, request) {
-        Ok(grant) => Answer::pooled(grant.address),
+        Ok(grant) => granted(context, size_bytes, tag, grant.address),
         Err(Refusal::Limit { .. } | Refusal::Driver) if reclaim::trim_others(context) > 0 => {
             match pool.allocate_on(lane, backing, request) {
-                Ok(grant) => Answer::pooled(grant.address),
+                Ok(grant) => granted(context, size_bytes, tag, grant.address),
                 Err(refusal) => answer(refusal),
             }
         }
         Err(refusal) => answer(refusal),
     }
+}
+
+#[inline(always)]
+fn granted(context: &Context, size_bytes: u64, tag: u64, address: CUdeviceptr) -> Answer {
+    let device = context.backing.device;
+    trace::allocated(Kind::Pooled, address, size_bytes, device, 0, Tag(tag));
+    Answer::pooled(address)
 }
 
 fn answer(refusal: Refusal) -> Answer {
@@ -298,8 +307,13 @@ fn release(
         host_wait,
         capturing: false,
     };
+    let turn = trace::turn();
     match context.pool.free_in_front(thread.lane(), address, mode) {
-        Some(_) => Some(SUCCESS), // What is kept in front is not scrubbed.
+        Some(_) => {
+            // What is kept in front is not scrubbed.
+            trace::freed(turn, Kind::Pooled, address, context.backing.device);
+            Some(SUCCESS)
+        }
         None => freed(thread, context, address, mode),
     }
 }
@@ -329,12 +343,14 @@ fn freed(
     mode: FreeMode,
 ) -> Option<Status> {
     let (pool, backing, lane) = (&context.pool, &context.backing, thread.lane());
+    let turn = trace::turn();
     match pool.free_on(lane, backing, address, mode) {
         FreeOutcome::NotMine => None,
         FreeOutcome::NotLive => Some(INVALID_VALUE),
         FreeOutcome::Freed {
             requested_bytes, ..
         } => {
+            trace::freed(turn, Kind::Pooled, address, backing.device);
             if !mode.capturing {
                 scrub::ahead(context, requested_bytes);
             }

@@ -3,7 +3,7 @@
 //! Buckets of one cache line. What does not fit into its bucket does not come to the front. Written only under the pool's
 //! lock; a reader that misses what is being written asks the tables, under the lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::ENTRIES_MAX;
 
@@ -33,7 +33,7 @@ fn word(address: u64, entry: u32) -> u64 {
 
 impl Index {
     pub fn new() -> Self {
-        let bucket = || Bucket([const { AtomicU64::new(0) }; WAYS]);
+        let bucket = || Bucket(std::array::from_fn(|_| AtomicU64::new(0)));
         let buckets: Box<[Bucket]> = (0..BUCKETS).map(|_| bucket()).collect();
         match buckets.try_into() {
             Ok(buckets) => Index { buckets },

@@ -1,16 +1,14 @@
 //! What one thread keeps in front: hints to freed blocks by size, numbers for its allocations, and its share of the
 //! figures. Only the thread that has the lane writes here, so there are loads and stores and no locked instruction.
 
-use super::super::size::SMALL_LIMIT_BYTES;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+/// Larger blocks are kept one at a time.
+pub const KEPT_APART_ABOVE_BYTES: u64 = 128 << 10;
 /// Most blocks in a bin.
-const DEPTH: usize = 16;
-/// Most bytes in a bin, but for a single block.
-pub const BIN_BYTES: u64 = 8 << 20;
-const FULL_DEPTH_BELOW_BYTES: u64 = BIN_BYTES / DEPTH as u64 + 1;
-const BINS: usize = 32;
+const DEPTH: usize = if cfg!(loom) { 2 } else { 16 };
+const BINS: usize = if cfg!(loom) { 2 } else { 32 };
 const BIN_BITS: u32 = BINS.trailing_zeros();
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Sequence numbers fetched at a time.
@@ -68,7 +66,7 @@ impl Bin {
             size_bytes: AtomicU64::new(0),
             first: AtomicU32::new(0),
             count: AtomicU32::new(0),
-            hints: [const { AtomicU64::new(0) }; DEPTH],
+            hints: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -158,7 +156,7 @@ pub struct Lane {
     next_sequence: AtomicU64,
     end_sequence: AtomicU64,
     bins: [Bin; BINS],
-    /// The block above [`SMALL_LIMIT_BYTES`] that was freed last.
+    /// The block above [`KEPT_APART_ABOVE_BYTES`] that was freed last.
     large: Bin,
 }
 
@@ -177,7 +175,7 @@ impl Lane {
 
     #[inline]
     fn bins_for(&self, size_bytes: u64) -> [&Bin; 2] {
-        if size_bytes > SMALL_LIMIT_BYTES {
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
             return [&self.large, &self.large];
         }
         let at = ((size_bytes >> 9).wrapping_mul(MULTIPLIER) >> (u64::BITS - BIN_BITS)) as usize;
@@ -200,17 +198,17 @@ impl Lane {
     /// Most blocks of this size in a bin.
     #[inline]
     fn depth(size_bytes: u64) -> u32 {
-        match size_bytes {
-            0..FULL_DEPTH_BELOW_BYTES => DEPTH as u32,
-            FULL_DEPTH_BELOW_BYTES..=SMALL_LIMIT_BYTES => (BIN_BYTES / SMALL_LIMIT_BYTES) as u32,
-            _ => 1,
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
+            1
+        } else {
+            DEPTH as u32
         }
     }
 
     /// Whether a block of this size would crowd out none of its own size.
     #[inline]
     pub fn has_room(&self, size_bytes: u64) -> bool {
-        size_bytes > SMALL_LIMIT_BYTES
+        size_bytes > KEPT_APART_ABOVE_BYTES
             || self
                 .bin_of(size_bytes)
                 .is_none_or(|bin| bin.count() < Self::depth(size_bytes))
@@ -349,9 +347,10 @@ mod tests {
 
     #[test]
     fn a_large_block_is_alone_in_its_bin() {
+        const BIG_BYTES: u64 = KEPT_APART_ABOVE_BYTES + 512;
         let lane = Lane::new();
-        assert!(lane.crowd_in(BIN_BYTES, Hint::new(0, 1)).is_none());
-        let crowd = lane.crowd_in(2 * BIN_BYTES, Hint::new(0, 2)).expect("full");
+        assert!(lane.crowd_in(BIG_BYTES, Hint::new(0, 1)).is_none());
+        let crowd = lane.crowd_in(2 * BIG_BYTES, Hint::new(0, 2)).expect("full");
         assert_eq!(crowd.hints(), [Hint::new(0, 1)]);
     }
 

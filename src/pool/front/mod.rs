@@ -23,15 +23,18 @@
 //! only ever become true after the barrier is in place ([`super::Backing::sole_stream`]).
 //!
 //! # Decision: what may be kept in front
-//! Plain blocks only (not held, retired, oversize or isolated), and none with scrubbing on. A bin of a size holds at most
-//! [`lane::BIN_BYTES`] or one block. Before the pool grows or gives memory back, and for a snapshot, everything in front
-//! goes back to the tables, so a block in front never costs memory. A second kind of bound: [`entry::ENTRIES_MAX`].
+//! Plain blocks only (not held, retired, oversize or isolated), and none with scrubbing on. A size up to
+//! [`lane::KEPT_APART_ABOVE_BYTES`] has a bin of a few blocks; of larger ones a lane keeps one, and gives it back before another
+//! large request is cut from the tables, since a hole that is kept makes the pool cut elsewhere. (Kept up to 1 MiB, `streams`
+//! fell from 87.9 to 85.8 % of utilisation; so it does not.) Before the pool grows or gives memory back, and for a snapshot,
+//! everything in front goes back to the tables, so a block in front never costs memory. [`entry::ENTRIES_MAX`] bounds it all.
 
 pub(super) mod entry;
 pub(super) mod index;
 pub(super) mod lane;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::pause;
 use std::sync::{Arc, OnceLock};
 
 use super::epochs::Seen;
@@ -80,13 +83,19 @@ pub(super) struct Freed {
 
 impl Front {
     pub fn new(epochs: Arc<Seen>) -> Self {
-        Front {
+        let front = Front {
             lanes: [const { OnceLock::new() }; LANE_COUNT],
             used_lanes: AtomicU64::new(0),
             entries: Entries::new(),
             index: OnceLock::new(),
             epochs,
+        };
+        if cfg!(loom) {
+            // The model checker does not see that who finds these made comes after who made them.
+            front.index.get_or_init(Index::new);
+            (0..entry::ENTRIES_MAX).for_each(|id| _ = front.entries.get(id));
         }
+        front
     }
 
     /// The epochs, for a state that begins anew.
@@ -291,10 +300,7 @@ impl Front {
             if word.state() != State::Busy {
                 return Some(word);
             }
-            if turn > 64 {
-                std::thread::yield_now();
-            }
-            std::hint::spin_loop();
+            pause(turn);
         }
         None
     }

@@ -7,6 +7,7 @@ use cushion::pool::{
     ScrubTicket, Settings,
 };
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::explore::explore;
 use crate::stage::{part, plain, Stage, MIB};
@@ -275,6 +276,7 @@ fn isolated_blocks_beside_growth() {
 struct Mortal {
     turn: AtomicU64,
     next: std::sync::atomic::AtomicU64,
+    ordered: bool,
 }
 
 impl Mortal {
@@ -282,6 +284,7 @@ impl Mortal {
         Mortal {
             turn: AtomicU64::new(0),
             next: Default::default(),
+            ordered: false,
         }
     }
 
@@ -314,6 +317,9 @@ impl Backing for Mortal {
     fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
         self.call();
         Ok(())
+    }
+    fn sole_stream(&self) -> bool {
+        self.ordered
     }
 }
 
@@ -433,5 +439,110 @@ fn forgotten_during_a_wait_for_another_thread() {
         pool.check();
         pool.forget();
         assert_eq!(pool.budget().used_bytes(), 0);
+    });
+}
+
+/// Blocks kept in front of the lock: one that was handed out again there is freed, found, kept from use or recalled by one
+/// thread while another drains the front, or frees it too.
+#[test]
+fn blocks_in_front_beside_drains_and_second_frees() {
+    explore("blocks in front beside a trim", || {
+        let stage = Stage::new(plain(), 64 * MIB, None);
+        stage.backing.sole_stream.store(true, SeqCst);
+        let mut stage = stage;
+        stage.run(vec![
+            part(|program| {
+                program.pool.trim(program.backing, 0);
+            }),
+            part(|program| {
+                program.allocate(700, false, false).expect("room");
+                program.free(0, false, false);
+                program.allocate(600, false, false).expect("room");
+                program.free(0, false, false);
+                program.allocate(1000, false, false).expect("room");
+            }),
+        ]);
+        stage.end();
+    });
+    explore("a block in front that is freed twice", || {
+        let stage = Stage::new(plain(), 64 * MIB, None);
+        stage.backing.sole_stream.store(true, SeqCst);
+        stage.cached([512]);
+        let [block] = stage.live([512]);
+        stage.backing.done_with(block.range);
+        let frees = [0, 1].map(|_| {
+            let (pool, backing) = (stage.pool.clone(), stage.backing.clone());
+            loom::thread::spawn(move || {
+                pool.free(&*backing, block.range.address, FreeMode::default())
+            })
+        });
+        assert!(matches!(
+            stage.pool.find(block.range.address),
+            Found::Live(_) | Found::Dead
+        ));
+        let outcomes = frees.map(|thread| thread.join().expect("the thread ended well"));
+        let freed = |outcome: &&FreeOutcome| matches!(outcome, FreeOutcome::Freed { .. });
+        assert_eq!(outcomes.iter().filter(freed).count(), 1, "{outcomes:?}");
+        assert!(outcomes.contains(&FreeOutcome::NotLive), "{outcomes:?}");
+        stage.end();
+    });
+    explore("a block in front that is held while it is freed", || {
+        let stage = Stage::new(plain(), 64 * MIB, None);
+        stage.backing.sole_stream.store(true, SeqCst);
+        stage.cached([512]);
+        let [block] = stage.live([512]);
+        let address = block.range.address;
+        let (pool, backing) = (stage.pool.clone(), stage.backing.clone());
+        let free = loom::thread::spawn(move || {
+            backing.done_with(block.range);
+            pool.free(&*backing, address, FreeMode::default())
+        });
+        let held = stage.pool.hold(address);
+        let outcome = free.join().expect("the thread ended well");
+        assert!(matches!(outcome, FreeOutcome::Freed { .. }), "{outcome:?}");
+        assert_eq!(stage.pool.unhold(address), held);
+        stage.end();
+    });
+}
+
+/// The context ends while a thread takes a block in front and frees another; what it gets has died with the context.
+#[test]
+fn forgotten_beside_the_front() {
+    explore("forgotten beside the front", || {
+        let budget = Arc::new(Budget::new(None));
+        let ordered = true;
+        let mortal = Mortal {
+            ordered,
+            ..Mortal::new()
+        };
+        let (pool, mortal) = (Arc::new(Pool::new(plain(), budget)), Arc::new(mortal));
+        let granted = |size_bytes| {
+            pool.allocate(&*mortal, request(size_bytes))
+                .expect("room")
+                .address
+        };
+        let first = granted(512);
+        pool.free(&*mortal, first, FreeMode::default());
+        let second = granted(512);
+        assert_eq!(first, second, "from the front");
+        let other = {
+            let (pool, mortal) = (pool.clone(), mortal.clone());
+            loom::thread::spawn(move || {
+                let outcome = pool.free(&*mortal, second, FreeMode::default());
+                assert!(!matches!(outcome, FreeOutcome::Failed(_)), "{outcome:?}");
+                pool.allocate(&*mortal, request(512))
+                    .map(|grant| grant.address)
+                    .ok()
+            })
+        };
+        pool.forget();
+        let got = other.join().expect("the thread ended well");
+        pool.check();
+        // Whatever came after the end is the pool's again.
+        if let Some(address) = got {
+            pool.free(&*mortal, address, FreeMode::default());
+        }
+        pool.check();
+        assert_eq!(pool.usage().allocated_bytes, 0);
     });
 }

@@ -41,6 +41,10 @@ enum Action {
     Trim {
         keep_mib: u8,
     },
+    Tick {
+        trim_idle_for: Option<u64>,
+    },
+    Preallocate,
     ProgramWaits {
         free_between: bool,
         index: u8,
@@ -82,6 +86,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (often, any::<u32>()).prop_map(|(index, offset)| Action::FreeWrong { index, offset }),
         2 => (often, any::<u64>()).prop_map(|(index, offset)| Action::Find { index, offset }),
         1 => (0..40u8).prop_map(|keep_mib| Action::Trim { keep_mib }),
+        2 => prop::option::of(0..4u64).prop_map(|trim_idle_for| Action::Tick { trim_idle_for }),
+        1 => Just(Action::Preallocate),
         2 => (any::<bool>(), often).prop_map(
             |(free_between, index)| Action::ProgramWaits { free_between, index }),
         2 => any::<u16>().prop_map(|kib| Action::ScrubAhead { kib }),
@@ -111,9 +117,11 @@ fn settings() -> impl Strategy<Value = Settings> {
         prop::sample::select(vec![None, Some(0), Some(0xAB)]),
         prop::sample::select(vec![0, 5, 1000]),
         prop::option::of(0..120u32),
+        prop::sample::select(vec![0, MIB, 21 * MIB]),
     )
         .prop_map(
-            |(max_split_size_bytes, alignment_bytes, scrub, slack, gc)| Settings {
+            |(max_split_size_bytes, alignment_bytes, scrub, slack, gc, ahead)| Settings {
+                preallocate_bytes: ahead,
                 max_split_size_bytes,
                 alignment_bytes,
                 scrub,
@@ -145,7 +153,11 @@ fn allocate(program: &mut Program, size_bytes: u64, capturing: bool, isolated: b
             limit_bytes,
         }) => {
             assert_eq!(requested_bytes, size_bytes);
-            assert!(used_bytes + size_bytes.next_multiple_of(512) > limit_bytes);
+            let granule_bytes = match size_bytes {
+                0..=MIB => 512,
+                _ => program.pool.settings().alignment_bytes,
+            };
+            assert!(used_bytes + size_bytes.next_multiple_of(granule_bytes) > limit_bytes);
         }
         Err(Refusal::Driver) => {}
         Err(Refusal::Failed(code)) => assert_eq!(code, 700),
@@ -168,6 +180,18 @@ fn perform(program: &mut Program, action: &Action) {
         }
         Action::Trim { keep_mib } => {
             pool.trim(backing, u64::from(keep_mib) * MIB);
+        }
+        Action::Tick { trim_idle_for } => {
+            pool.tick();
+            if let Some(ticks) = trim_idle_for {
+                let had = pool.has_idle_for(ticks);
+                assert!(had || pool.trim_idle(backing, ticks) == 0);
+                pool.trim_idle(backing, ticks);
+            }
+        }
+        Action::Preallocate => {
+            // Refused at times, by the limit or a fault.
+            let _ = pool.preallocate(backing);
         }
         Action::ScrubAhead { kib } => {
             pool.scrub_ahead(backing, u64::from(kib) << 10);

@@ -230,6 +230,11 @@ fn forgetting_while_others_are_inside() {
                         match random.below(200) {
                             0 => drop(pool.forget()),
                             1..=10 => drop(pool.trim(backing, 0)),
+                            21..=30 => {
+                                pool.tick();
+                                pool.trim_idle(backing, 0);
+                            }
+                            31..=33 => drop(pool.preallocate(backing)),
                             11..=20 => drop(pool.scrub_ahead(backing, MIB)),
                             _ => {}
                         }

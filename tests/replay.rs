@@ -312,10 +312,10 @@ proptest! {
     }
 
     #[test]
-    fn any_events_survive_the_compact_form(steps in proptest::collection::vec((any::<u64>(), any::<u64>(), 0..4u32, any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>()), 0..200)) {
+    fn any_events_survive_the_compact_form(steps in proptest::collection::vec((any::<u64>(), any::<u64>(), 0..4u32, any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), 0..12usize), 0..200)) {
         let mut events = Vec::new();
         let mut live = Vec::new();
-        for (size_bytes, stream, device, thread, time_ns, site, free) in steps {
+        for (size_bytes, stream, device, thread, time_ns, site, free, kind) in steps {
             let id_now = events.iter().filter(|e: &&Event| e.action == trace::Action::Alloc).count() as u64;
             match (free, live.pop()) {
                 (true, Some((id, device))) => events.push(Event { device, thread, time_ns, ..Event::free(id) }),
@@ -323,7 +323,7 @@ proptest! {
                     live.extend(kept);
                     live.push((id_now, device));
                     let alloc = Event::alloc(id_now, size_bytes, stream);
-                    events.push(Event { device, thread, time_ns, site, ..alloc });
+                    events.push(Event { device, thread, time_ns, site, kind: cushion::ledger::Kind::ALL[kind], ..alloc });
                 }
             }
         }

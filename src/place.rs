@@ -2,7 +2,8 @@
 //!
 //! It goes into a fresh file beside its place and is renamed over it. So a reader never sees half of it, the last one
 //! survives a kill, and a link that somebody planted at the place is replaced, not followed. The fresh file is created
-//! exclusively, which follows no link either. A link to a directory on the way is followed as the kernel's
+//! exclusively, which follows no link either. What is there and is no file, such as `/dev/null`, which for root could be
+//! replaced as well, is left alone. A link to a directory on the way is followed as the kernel's
 //! `protected_symlinks` would: not in a shared directory when it belongs to a stranger.
 
 use std::fs::{self, File, OpenOptions};
@@ -23,6 +24,7 @@ pub fn put<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io:
         _ => Path::new("."),
     };
     refuse_planted_links(directory)?;
+    refuse_what_is_no_file(path)?;
     let (temporary, mut file) = create_beside(directory)?;
     let filled = fill(&mut file).and_then(|filled| {
         fs::rename(&temporary, path)?;
@@ -58,6 +60,18 @@ fn create_beside(directory: &Path) -> io::Result<(PathBuf, File)> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {}
             result => return result.map(|file| (path, file)),
         }
+    }
+}
+
+/// Refuses to replace a device, a pipe, a socket or a directory, or a link to one.
+fn refuse_what_is_no_file(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is there and is no regular file",
+        )),
+        // Not there, or a link to nowhere.
+        _ => Ok(()),
     }
 }
 
@@ -122,6 +136,25 @@ mod tests {
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(names(directory.path()), ["file", "target"]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (special, link) = (
+            directory.path().join("special"),
+            directory.path().join("link"),
+        );
+        let _listener = std::os::unix::net::UnixListener::bind(&special).unwrap();
+        symlink(&special, &link).unwrap();
+        for path in [&special, &link] {
+            let error = write(path, "new").unwrap_err();
+            assert!(error.to_string().contains("no regular file"), "{error}");
+        }
+        assert!(!fs::symlink_metadata(&special).unwrap().is_file());
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(names(directory.path()), ["link", "special"]);
+        assert!(write(directory.path(), "new").is_err(), "a directory");
     }
 
     #[test]

@@ -19,6 +19,11 @@ impl fmt::Display for Warning {
 }
 
 impl Warning {
+    /// The line without the prefix that all have.
+    pub fn message(&self) -> &str {
+        &self.0
+    }
+
     /// A line about anything else; control characters are escaped.
     pub fn new(text: impl Into<String>) -> Self {
         Warning(one_line(&text.into(), usize::MAX))

@@ -54,7 +54,7 @@ struct Asked {
 pub fn start() {
     STARTED.call_once(|| {
         for warning in &settings::get().warnings {
-            process::say(&warning.to_string());
+            process::say(warning.message());
         }
         if is_reported() || has_ticks() {
             process::on_exit(at_exit);
@@ -216,7 +216,7 @@ fn write(history: &mut Option<History>, reason: Reason) -> Result<PathBuf, Strin
         Ok(()) => Ok(path),
         Err(warning) => {
             static ONCE: Once = Once::new();
-            ONCE.call_once(|| process::say(&warning.to_string()));
+            ONCE.call_once(|| process::say(warning.message()));
             Err(warning.to_string())
         }
     }

@@ -19,12 +19,14 @@ struct Fixture {
     capacity_bytes: u64,
     limit_bytes: Option<u64>,
     sole_stream: bool,
+    has_pages: bool,
     settings: Settings,
 }
 
 impl Fixture {
     fn run(&self, scenario: impl Fn(&mut Program)) {
-        let backing = Watched::new(self.capacity_bytes, self.settings.scrub.is_some());
+        let backing = Watched::new(self.capacity_bytes, self.settings.scrub.is_some())
+            .with_pages(self.has_pages);
         backing
             .sole_stream
             .store(self.sole_stream, std::sync::atomic::Ordering::SeqCst);
@@ -43,9 +45,14 @@ fn fixtures() -> Vec<Fixture> {
     for scrub in [None, Some(0), Some(0xAB)] {
         for alignment_bytes in [64 * KIB, 2 * MIB] {
             for max_split_size_bytes in [None, Some(16 * MIB)] {
-                for (sole_stream, limit_bytes) in
-                    [(true, None), (false, None), (false, Some(512 * MIB))]
-                {
+                for (sole_stream, limit_bytes, has_pages) in [
+                    (true, None, false),
+                    (false, None, false),
+                    (false, Some(512 * MIB), false),
+                    (true, None, true),
+                    (false, None, true),
+                    (false, Some(512 * MIB), true),
+                ] {
                     let settings = Settings {
                         scrub,
                         alignment_bytes,
@@ -61,6 +68,7 @@ fn fixtures() -> Vec<Fixture> {
                         capacity_bytes,
                         limit_bytes,
                         sole_stream,
+                        has_pages,
                         settings,
                     });
                 }
@@ -292,6 +300,7 @@ fn one_barrier_serves_every_block_freed_before_it() {
         capacity_bytes: 1 << 40,
         limit_bytes: None,
         sole_stream: false,
+        has_pages: false,
         settings,
     };
     fixture.run(|program| {
@@ -314,6 +323,7 @@ fn blocks_scrubbed_ahead_need_one_join_and_no_scrub() {
         capacity_bytes: 1 << 40,
         limit_bytes: None,
         sole_stream: false,
+        has_pages: false,
         settings: Settings::default(),
     };
     fixture.run(|program| {
@@ -352,6 +362,7 @@ fn oversize_blocks_stay_whole_and_go_first() {
         capacity_bytes: 1 << 40,
         limit_bytes: None,
         sole_stream: true,
+        has_pages: false,
         settings,
     };
     fixture.run(|program| {

@@ -80,11 +80,12 @@ fn settings() -> Vec<Settings> {
 }
 
 /// A card and a limit that the script runs into.
-fn start(settings: Settings, limited: bool) -> (Watched, Pool) {
+fn start(settings: Settings, limited: bool, has_pages: bool) -> (Watched, Pool) {
     let backing = Watched::new(
         if limited { 400 * MIB } else { 120 * MIB },
         settings.scrub.is_some(),
-    );
+    )
+    .with_pages(has_pages);
     let budget = Budget::new(limited.then_some(110 * MIB));
     (backing, Pool::new(settings, Arc::new(budget)))
 }
@@ -93,8 +94,8 @@ fn start(settings: Settings, limited: bool) -> (Watched, Pool) {
 fn a_fault_at_every_call() {
     let mut faults = 0;
     for settings in settings() {
-        for limited in [false, true] {
-            let (backing, pool) = start(settings, limited);
+        for (limited, has_pages) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (backing, pool) = start(settings, limited, has_pages);
             script(&mut Program::new(&pool, &backing), |_| pool.check());
             let calls = backing.calls();
             assert!(calls > 40, "the script calls the backing");
@@ -104,7 +105,7 @@ fn a_fault_at_every_call() {
                     BackingError::Unavailable,
                     BackingError::Failed(700),
                 ] {
-                    let (backing, pool) = start(settings, limited);
+                    let (backing, pool) = start(settings, limited, has_pages);
                     backing.fail_after(call, error);
                     let mut program = Program::new(&pool, &backing);
                     script(&mut program, |program| {
@@ -124,9 +125,9 @@ fn a_fault_at_every_call() {
 
 #[test]
 fn faults_at_random() {
-    for seed in 0..300 {
+    for seed in 0..400 {
         for settings in settings() {
-            let (backing, pool) = start(settings, seed % 2 == 0);
+            let (backing, pool) = start(settings, seed % 2 == 0, seed % 4 < 2);
             backing.fail_at_random(2 + seed % 9, seed);
             let mut program = Program::new(&pool, &backing);
             script(&mut program, |_| pool.check());
@@ -139,7 +140,7 @@ fn faults_at_random() {
 
 #[test]
 fn a_failed_wait_leaves_the_block_live() {
-    let (backing, pool) = start(settings()[0], false);
+    let (backing, pool) = start(settings()[0], false, false);
     let mut program = Program::new(&pool, &backing);
     program.allocate(3 * MIB, false, false).unwrap();
     backing.fail_after(0, BackingError::Failed(700));

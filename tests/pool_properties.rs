@@ -126,6 +126,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                 alignment_bytes,
                 scrub,
                 growth_slack_percent: slack,
+                mapped_slack_percent: slack,
                 gc_threshold_percent: gc,
                 ..Settings::default()
             },
@@ -285,8 +286,8 @@ fn perform(program: &mut Program, action: &Action) {
     }
 }
 
-fn run(settings: Settings, sole_stream: bool, actions: &[Action]) {
-    let backing = Watched::new(96 * MIB, settings.scrub.is_some());
+fn run(settings: Settings, sole_stream: bool, has_pages: bool, actions: &[Action]) {
+    let backing = Watched::new(96 * MIB, settings.scrub.is_some()).with_pages(has_pages);
     backing
         .sole_stream
         .store(sole_stream, std::sync::atomic::Ordering::SeqCst);
@@ -325,11 +326,12 @@ fn invariants_hold_after_every_action() {
     let programs = (
         settings(),
         any::<bool>(),
+        any::<bool>(),
         prop::collection::vec(action(), 1..160),
     );
-    runner(600)
-        .run(&programs, |(settings, sole_stream, actions)| {
-            run(settings, sole_stream, &actions);
+    runner(1000)
+        .run(&programs, |(settings, sole_stream, has_pages, actions)| {
+            run(settings, sole_stream, has_pages, &actions);
             Ok(())
         })
         .unwrap();

@@ -74,7 +74,8 @@ fn work(pool: &Pool, backing: &Watched, post: &Mutex<Vec<Live>>, seed: u64, step
 }
 
 fn run(settings: Settings, fault_rate: u64, limit_bytes: Option<u64>, seed: u64) {
-    let backing = Watched::new(300 * MIB, settings.scrub.is_some());
+    let has_pages = seed.is_multiple_of(2);
+    let backing = Watched::new(300 * MIB, settings.scrub.is_some()).with_pages(has_pages);
     backing.fail_at_random(fault_rate, seed);
     let pool = Pool::new(settings, Arc::new(Budget::new(limit_bytes)));
     let post = Mutex::new(Vec::new());

@@ -221,7 +221,7 @@ impl Pool {
                     (false, plan.request.capturing),
                 ) {
                     Made::Ready(mut state) => {
-                        return Ok(state.hand_out(block, &plan.request, Origin::Hit))
+                        return Ok(state.hand_out(block, &plan.request, ladder.origin()))
                     }
                     Made::Unavailable(mut state, past) => {
                         state.put(block, past);

@@ -74,6 +74,8 @@ pub(super) enum Use {
     Hand { past: Past },
     /// Out of use though freed.
     Held { past: Past },
+    /// Addresses without memory, in a mapped segment.
+    Hole,
 }
 
 /// See the module.

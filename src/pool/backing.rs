@@ -62,4 +62,49 @@ pub trait Backing {
     fn sole_stream(&self) -> bool {
         false
     }
+
+    /// Memory in pages that can be mapped where they are needed, if this backing has it. The answer may turn from
+    /// `Some` to `None` only before the first range was reserved.
+    fn pages(&self) -> Option<&dyn Pages> {
+        None
+    }
+}
+
+/// Physical memory apart from addresses: *handles* of memory that are mapped into reserved *ranges* of addresses.
+///
+/// # Rules of the driver that the pool keeps to
+/// Sizes and addresses are multiples of 2 MiB. A handle is mapped whole, at one place at a time here, and unmapped as a
+/// whole. Unmapping does not wait for the device: the pool unmaps only what no work can touch any more.
+pub trait Pages {
+    /// Whether memory that the pool takes from now on is to be mapped; else it takes segments. Memory that is mapped
+    /// already stays in use.
+    fn wanted(&self) -> bool {
+        true
+    }
+
+    /// Reserves addresses, aligned to 2 MiB, with no memory behind them. They stay reserved until the context ends.
+    fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError>;
+
+    /// Takes memory from the driver.
+    fn create(&self, size_bytes: u64) -> Result<u64, BackingError>;
+
+    /// Puts a handle behind `range`, which has its size and lies in a reserved range, for every device that can reach
+    /// the memory of this context. After an error nothing is mapped there.
+    fn map(&self, handle: u64, range: Range) -> Result<(), BackingError>;
+
+    /// Takes the one handle behind `range` away from it. Does not wait for device work. After an error it is still there.
+    fn unmap(&self, range: Range) -> Result<(), BackingError>;
+
+    /// Gives a handle that is mapped nowhere back to the driver. There is no way to go on if the driver refuses: whatever
+    /// it says, the pool forgets the handle.
+    fn destroy(&self, handle: u64);
+
+    /// Whether the latest [`Backing::fence`] has passed on the device: all work submitted before it has ended. Does
+    /// not wait; `false` when it cannot be known now.
+    fn fence_has_passed(&self) -> bool {
+        false
+    }
+
+    /// Whether the bytes of a new handle are zero.
+    fn fresh_is_zero(&self) -> bool;
 }

@@ -1,5 +1,6 @@
 //! What a barrier, a wait or a join does to everything that was freed before it.
 
+use super::arena::Past;
 use super::state::State;
 
 /// A moment in the order of frees and scrubs, from [`super::Pool::mark`].
@@ -14,6 +15,14 @@ impl Mark {
     /// The epoch that closed at that moment.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// What was freed and scrubbed before it, if the pool was not forgotten since.
+    pub(super) fn covers(&self, generation: u64) -> Option<Past> {
+        (self.generation == generation).then_some(Past {
+            epoch: self.epoch,
+            ticket: self.ticket,
+        })
     }
 }
 

@@ -158,6 +158,23 @@ impl Bins {
         }
     }
 
+    /// Every block in the bins.
+    pub fn each(&self, blocks: &Arena, mut each: impl FnMut(u32)) {
+        let mut from = 0;
+        while let Some(bin) = self.next_occupied(from) {
+            let mut at = self.heads[bin];
+            while let Some(Entry {
+                in_use: Use::Free { bin_next, .. },
+                ..
+            }) = blocks.get(at)
+            {
+                each(at);
+                at = *bin_next;
+            }
+            from = bin + 1;
+        }
+    }
+
     /// Every block in the bins, for the checker.
     pub fn all(&self, blocks: &Arena) -> Vec<u32> {
         let mut all = Vec::new();

@@ -102,6 +102,11 @@ impl Starts {
         self.bits.host_bytes() + self.words_in_use.host_bytes()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.bits.words.iter().map(|word| word.count_ones()).sum()
+    }
+
     #[inline]
     pub fn set(&mut self, at: usize) {
         self.bits.words[at / 64] |= 1 << (at % 64);

@@ -29,6 +29,7 @@ impl Pool {
             SegmentKind::Oversize,
         ];
         let place = |kind| kinds.iter().position(|&other| other == kind);
+        let (mut hole_count, mut retired_count, mut mapped) = (0, 0, Vec::new());
         let mut above = 0;
         for index in state.segments.in_order() {
             let segment = &state.segments[index];
@@ -37,11 +38,15 @@ impl Pool {
                 "TILE: segments overlap"
             );
             above = segment.address + segment.size_bytes;
-            reserved += segment.size_bytes;
+            if !segment.is_mapped {
+                reserved += segment.size_bytes;
+            }
+            // PINNED
+            let pinned = u32::from(segment.is_mapped);
             let (mut at, mut previous, mut address, mut busy) =
-                (segment.first, NONE, segment.address, 0);
+                (segment.first, NONE, segment.address, pinned);
             let mut starts = 0;
-            let mut free_before = false;
+            let (mut free_before, mut hole_before) = (false, false);
             while at != NONE {
                 let entry = &state.blocks[at];
                 block_count += 1;
@@ -94,22 +99,36 @@ impl Pool {
                         held += entry.size_bytes;
                         if state.holds.contains_key(&entry.address) {
                             busy += 1;
+                        } else if segment.is_mapped {
+                            let listed = state.mapped.retired.get(&entry.address);
+                            assert_eq!(listed, Some(&at), "WHOLE: list of retired blocks");
+                            retired_count += 1;
                         }
+                    }
+                    Use::Hole => {
+                        assert!(segment.is_mapped, "COVERED: a hole in a plain segment");
+                        assert!(!hole_before, "MERGED: two holes side by side");
+                        let listed = state.mapped.holes.get(&entry.address);
+                        assert_eq!(listed, Some(&at), "COVERED: list of holes");
+                        hole_count += 1;
                     }
                     Use::Hand { .. } => panic!("ONE-PLACE: a block is in no thread's hands"),
                     Use::Vacant { .. } => panic!("ONE-PLACE: vacant slot in a segment"),
                 }
                 free_before = matches!(entry.in_use, Use::Free { .. });
+                hole_before = matches!(entry.in_use, Use::Hole);
+                if segment.is_mapped && !hole_before {
+                    mapped.push((entry.address, entry.address + entry.size_bytes));
+                }
                 address += entry.size_bytes;
                 (previous, at) = (at, entry.next);
             }
             assert_eq!(address, above, "TILE: segment not covered");
             assert_eq!(segment.block_count(), starts, "TILE: block count");
             if let Some(map) = segment.starts() {
-                let granules = (segment.size_bytes >> segment.granule_bits) as usize;
-                let marked = (0..granules).filter(|&granule| map.is_set(granule)).count();
                 assert_eq!(
-                    marked, starts as usize,
+                    map.count(),
+                    starts,
                     "TILE: start marked where no block starts"
                 );
             }
@@ -120,6 +139,14 @@ impl Pool {
                 ahead_idle_bytes += if segment.ahead { segment.size_bytes } else { 0 };
             }
         }
+        assert_eq!(
+            state.mapped.holes.len(),
+            hole_count,
+            "COVERED: list of holes"
+        );
+        let listed_count = state.mapped.retired.len();
+        assert_eq!(listed_count, retired_count, "WHOLE: list of retired blocks");
+        reserved += check_handles(&state, &mapped);
         for (place, &kind) in kinds.iter().enumerate() {
             let binned = state.binned(kind);
             let set: BTreeSet<u32> = binned.iter().copied().collect();
@@ -148,7 +175,12 @@ impl Pool {
         assert_eq!(stats.allocations.current, live, "SUMS: allocations");
         assert_eq!(
             stats.segments.current,
-            state.segments.in_order().count() as u64
+            state
+                .segments
+                .in_order()
+                .filter(|&index| !state.segments[index].is_mapped)
+                .count() as u64
+                + state.mapped.handles.len() as u64
         );
         assert_eq!(
             state.bases.len() as u64,
@@ -186,4 +218,30 @@ impl Pool {
         );
         assert_eq!(state.in_transit, 0, "ONE-PLACE: a thread is still out");
     }
+}
+
+/// COVERED: the handles tile the ranges that are no holes. Returns their bytes.
+fn check_handles(state: &super::state::State, mapped: &[(u64, u64)]) -> u64 {
+    let mut covered = mapped.iter().copied().peekable();
+    let mut bytes = 0;
+    let mut at = 0;
+    for (&address, handle) in &state.mapped.handles {
+        assert!(address >= at, "COVERED: two handles at one address");
+        at = address;
+        let end = address + handle.size_bytes;
+        while at < end {
+            let Some((from, to)) = covered.peek_mut() else {
+                panic!("COVERED: a handle behind a hole");
+            };
+            assert_eq!(*from, at, "COVERED: no handle behind a block");
+            *from = (*to).min(end);
+            at = *from;
+            if from == to {
+                covered.next();
+            }
+        }
+        bytes += handle.size_bytes;
+    }
+    assert_eq!(covered.next(), None, "COVERED: no handle behind a block");
+    bytes
 }

@@ -133,7 +133,9 @@ impl Pool {
 
     /// The wait that began after `mark` was taken has ended well: what was freed before the mark needs no barrier.
     pub fn drained(&self, mark: Mark) {
-        self.lock().drained(mark);
+        let mut state = self.lock();
+        state.drained(mark);
+        state.settled(mark);
     }
 
     /// The context is destroyed: drops everything without a call to the backing. Returns the blocks that were live,
@@ -192,5 +194,6 @@ impl Pool {
             + state.bases.host_bytes()
             + state.segments.host_bytes()
             + self.front.host_bytes()
+            + state.mapped.host_bytes()
     }
 }

@@ -153,6 +153,7 @@ impl Pool {
             Outside::Back(mut state, Ok(())) => {
                 state.stats.host_waits += 1;
                 state.drained(mark);
+                state.settled(mark);
                 self.finish_free(state, backing, leaving, past, false)
             }
             // The driver cannot wait now: the device half of the free still holds.
@@ -210,12 +211,18 @@ impl Pool {
             state.put(block, past);
             return freed;
         }
-        let whole = state.is_whole(block);
+        let whole = state.is_whole(block) && !state.segments[segment].is_mapped;
         state.account_free(block, requested_bytes);
         if retired {
             state.hold_back(block, past, true);
         } else {
             state.put(block, past);
+        }
+        let is_mapped = state.segments[segment].is_mapped;
+        if let Some(pages) = backing.pages().filter(|_| is_mapped && !capturing) {
+            // What cannot go back now goes with the next trim.
+            let _ = self.release_retired(state, backing, pages);
+            return freed;
         }
         if !whole || capturing {
             // While capturing the segment waits for the next reclaim, first in line.

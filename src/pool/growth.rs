@@ -22,6 +22,7 @@ use crate::sync::MutexGuard;
 
 use super::allocate::Plan;
 use super::facade::{Outside, Pool};
+use super::mapped::LARGEST_MAPPED_BYTES;
 use super::ready::Made;
 use super::segments::Segment;
 use super::size::{GRANULE_BYTES, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
@@ -34,15 +35,15 @@ const LANDINGS: u32 = 64;
 
 /// A segment of the small pool below this share of the highest `allocated` may pass the slack: no segment of gigabytes
 /// goes back to the driver to make room for one of 2 MiB. The next step of the large pool makes up for it.
-const SMALL_STEP_PERCENT: u32 = 1;
+pub(super) const SMALL_STEP_PERCENT: u32 = 1;
 
 /// How far down the ladder one request has come.
 #[derive(Debug)]
 pub(super) struct Ladder {
     /// Blocks that need a barrier or scrub cannot be had.
     pub ready_only: bool,
-    /// A segment no larger than needed.
-    exact: bool,
+    /// A segment or handle no larger than needed.
+    pub exact: bool,
     /// The driver had no memory: everything idle goes back before the next try.
     reclaim_all: bool,
     /// The driver was asked again after a reclaim.
@@ -52,6 +53,31 @@ pub(super) struct Ladder {
     /// The next search may cut a small request from the large pool.
     desperate: bool,
     landings: u32,
+    /// What was learned on the way to mapped memory.
+    pub mapped: MappedLadder,
+}
+
+/// The same where memory is mapped.
+#[derive(Debug, Default)]
+pub(super) struct MappedLadder {
+    /// A small request is served from a large block, if there is one.
+    pub borrows: bool,
+    /// Handles are moved before new ones are made.
+    pub moves_first: bool,
+    /// Handles cannot be moved now.
+    pub no_moves: bool,
+    /// The driver has no memory.
+    pub no_new: bool,
+    /// The latest barrier was asked whether it has passed.
+    pub polled: bool,
+    /// Memory cannot be mapped: a segment is taken instead.
+    pub plain: bool,
+    /// New handles were mapped.
+    pub has_grown: bool,
+    /// Only sites with room for handles of any size are looked at.
+    pub wide: bool,
+    /// Handles that were free went back to the driver, for a segment.
+    pub has_trimmed: bool,
 }
 
 /// What one step of growth came to.
@@ -72,12 +98,13 @@ impl Ladder {
             release_refused: None,
             desperate: false,
             landings: 0,
+            mapped: MappedLadder::default(),
         }
     }
 
     /// A block of the large pool for a small request that would be refused otherwise.
     pub fn last_resort(&self, state: &State, plan: &Plan, backing: &impl Backing) -> Option<u32> {
-        if !self.desperate || plan.kind != SegmentKind::Small {
+        if !(self.desperate || self.mapped.borrows) || plan.kind != SegmentKind::Small {
             return None;
         }
         let (kind, size_bytes) = (SegmentKind::Large, plan.size_bytes);
@@ -91,6 +118,15 @@ impl Ladder {
     fn may_release(&self) -> bool {
         self.release_refused.is_none()
     }
+
+    /// What a block found after some steps is counted as.
+    pub fn origin(&self) -> Origin {
+        if self.mapped.has_grown {
+            Origin::Grown
+        } else {
+            Origin::Hit
+        }
+    }
 }
 
 impl Pool {
@@ -102,6 +138,14 @@ impl Pool {
         plan: &Plan,
         ladder: &mut Ladder,
     ) -> Step<'a> {
+        // While capturing, and where only fresh memory is clean, a segment is taken.
+        let can_map = !ladder.ready_only
+            && !ladder.mapped.plain
+            && plan.size_bytes <= LARGEST_MAPPED_BYTES
+            && matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
+        if let Some(pages) = backing.pages().filter(|pages| can_map && pages.wanted()) {
+            return self.grow_mapped(state, backing, pages, plan, ladder);
+        }
         let segment_bytes = if ladder.exact {
             plan.size_bytes
         } else {
@@ -196,6 +240,15 @@ impl Pool {
         ladder: &mut Ladder,
         over: Option<OverLimit>,
     ) -> Step<'a> {
+        let may_trim = !ladder.mapped.has_trimmed && !plan.request.capturing;
+        if let Some(pages) = backing.pages().filter(|_| may_trim) {
+            ladder.mapped.has_trimmed = true;
+            if self.trim_mapped(state, backing, pages, 0) > 0 {
+                ladder.retried = false;
+                return Step::Again(self.lock());
+            }
+            state = self.lock();
+        }
         ladder.desperate = true;
         if ladder.last_resort(&state, plan, backing).is_some() {
             return Step::Again(state);
@@ -338,6 +391,6 @@ impl Pool {
 }
 
 /// `percent` of `bytes`.
-fn share(bytes: u64, percent: u32) -> u64 {
+pub(super) fn share(bytes: u64, percent: u32) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100).min(u128::from(u64::MAX)) as u64
 }

@@ -14,14 +14,16 @@
 //! * **SUMS** the counters equal a recount.
 //! * **OURS** only addresses the pool gave are the pool's; all others are answered "not mine".
 //! * **FORGET-FIRST** a segment leaves the tables before the driver may hand its address out again.
-//! * **WHOLE** only an entirely free segment is released.
+//! * **WHOLE** only an entirely free segment is released; of mapped memory, only an entirely free handle.
 //! * **FENCED** a block freed in epoch E is handed out again only after a fence that was recorded after E closed, or a
 //!   synchronise, or when the backing's order suffices ([`Backing::sole_stream`]).
 //! * **CLEAN** with scrubbing on, every block handed out is fresh, or scrubbed after its last use and joined.
+//! * **COVERED**, **SETTLED**, **PINNED** of mapped memory: see `mapped`.
 //!
 //! # Map
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
-//! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `free`, `hold` a free; `front`
+//! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `mapped` memory that
+//! is mapped where it is needed; `free`, `hold` a free; `front`
 //! blocks freed lately, before the lock, and `recycle` how they come there and leave; `reclaim` giving memory back; `walk`
 //! the snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
 //! and `barriers`, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
@@ -45,6 +47,7 @@ mod free;
 mod front;
 mod growth;
 mod hold;
+mod mapped;
 mod ready;
 mod reclaim;
 mod recycle;
@@ -57,7 +60,7 @@ mod state;
 mod tickets;
 mod walk;
 
-pub use backing::{Backing, BackingError, Range, ScrubTicket};
+pub use backing::{Backing, BackingError, Pages, Range, ScrubTicket};
 pub use barriers::Mark;
 pub use budget::{Budget, OverLimit};
 pub use facade::Pool;

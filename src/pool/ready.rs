@@ -62,6 +62,7 @@ impl Pool {
                     Ok(()) => {
                         state.stats.fences += 1;
                         state.drained(mark);
+                        state.fenced(mark);
                         Made::Ready(state)
                     }
                     Err(error) => refused(state, past, error),
@@ -240,6 +241,33 @@ impl State {
             });
         }
         (!ranges.is_empty()).then_some(ranges)
+    }
+
+    /// Whether any part of a block is not clean.
+    pub fn is_any_dirty(&self, block: u32) -> bool {
+        let entry = &self.blocks[block];
+        self.is_dirty(entry, entry.size_bytes)
+    }
+
+    /// All of a block is dirty, or clean.
+    pub fn set_dirt(&mut self, block: u32, is_dirty: bool) {
+        if !is_dirty {
+            return self.clear_dirt(block);
+        }
+        let Entry {
+            address,
+            size_bytes,
+            segment,
+            ..
+        } = self.blocks[block];
+        let segment = &mut self.segments[segment];
+        let (from, to) = (
+            segment.granule(address),
+            segment.granule(address + size_bytes - 1) + 1,
+        );
+        if let Some(dirt) = &mut segment.dirt {
+            dirt.set_range(from, to);
+        }
     }
 
     /// `ranges`, all dirt of a block, are clean.

@@ -24,6 +24,7 @@ impl Pool {
                 state.remove_segment(index);
                 state.stats.release_calls += 1;
                 state.drained(mark);
+                state.settled(mark);
                 self.budget.uncharge(range.size_bytes);
                 Outside::Back(state, Ok(range.size_bytes))
             }
@@ -83,7 +84,10 @@ impl Pool {
                 .longest_idle()
                 .filter(|_| cached_bytes > keep_cached_bytes)
             else {
-                return released_bytes;
+                return released_bytes
+                    + backing.pages().map_or(0, |pages| {
+                        self.trim_mapped(state, backing, pages, keep_cached_bytes)
+                    });
             };
             state = match self.release_segment(state, backing, index) {
                 Outside::Back(state, Ok(bytes)) => {

@@ -28,6 +28,8 @@ pub(super) struct Segment {
     pub busy: u32,
     /// In the tables; not while a thread is giving it back (FORGET-FIRST).
     pub attached: bool,
+    /// A range of addresses with memory mapped into parts of it (see `mapped`).
+    pub is_mapped: bool,
     /// How many blocks tile it.
     block_count: u32,
     /// Where they start, once there are many.
@@ -54,6 +56,7 @@ impl Segment {
             granule_bits,
             busy: 0,
             attached: false,
+            is_mapped: false,
             block_count: 1,
             starts: None,
             dirt: dirt.map(|dirty| Bits::new(granules, dirty)),

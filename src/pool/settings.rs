@@ -20,6 +20,9 @@ pub struct Settings {
     /// segments go back to the driver, the one idle for longest first. 0 keeps the pool tightest; each release waits
     /// for the device.
     pub growth_slack_percent: u32,
+    /// The same for mapped memory: before a new handle takes `reserved` past this many percent above the highest
+    /// `allocated`, handles that are free as a whole are moved to where memory is missing.
+    pub mapped_slack_percent: u32,
     /// Before a new segment takes the process past this share of its limit (of the device, if it has none), whole free
     /// segments go back to the driver. `None`: only the limit itself counts.
     pub gc_threshold_percent: Option<u32>,
@@ -39,6 +42,7 @@ impl Default for Settings {
             alignment_bytes: 2 * MIB,
             scrub: Some(0),
             growth_slack_percent: 4,
+            mapped_slack_percent: 2,
             gc_threshold_percent: None,
             preallocate_bytes: 0,
             small_segment_bytes: 2 * MIB,

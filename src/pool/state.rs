@@ -10,6 +10,7 @@ use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::epochs::{Epochs, Seen};
+use super::mapped::Mapped;
 use super::recycle::Book;
 use super::segments::{Segment, Segments};
 use super::size::bin_of;
@@ -46,6 +47,8 @@ pub(super) struct State {
     pub dirty_hints: VecDeque<u32>,
     /// What the pool knows of the blocks in front.
     pub front: Book,
+    /// Handles and holes of the mapped segments.
+    pub mapped: Mapped,
     bins: [Bins; 3],
 }
 
@@ -79,6 +82,7 @@ impl State {
             waiting: 0,
             dirty_hints: VecDeque::new(),
             front: Book::default(),
+            mapped: Mapped::new(),
             bins: [Bins::new(), Bins::new(), Bins::new()],
         }
     }
@@ -344,7 +348,7 @@ impl State {
     }
 
     /// Joins a block with the one above it, which ceases to be.
-    fn absorb_next(&mut self, block: u32) {
+    pub fn absorb_next(&mut self, block: u32) {
         let absorbed = self.blocks[block].next;
         let Entry {
             address,
@@ -429,6 +433,10 @@ impl State {
         self.blocks[block].in_use = Use::Held { past };
         self.held_bytes += size_bytes;
         if for_ever {
+            if self.segments[segment].is_mapped {
+                let address = self.blocks[block].address;
+                self.mapped.retired.insert(address, block);
+            }
             self.segments.subtract_busy(segment, true);
         }
         self.settle_active();
@@ -479,7 +487,7 @@ impl State {
             allocated_bytes: entry.size_bytes,
             sequence,
             tag,
-            whole_segment: self.is_whole(block),
+            whole_segment: self.is_whole(block) && !self.segments[entry.segment].is_mapped,
             segment: self.segments[entry.segment].range(),
         })
     }
@@ -491,6 +499,13 @@ impl State {
             + self.epochs.unfenced_bytes
             + self.front.cached_bytes.max(0) as u64;
         self.stats.active_bytes.move_to(active_bytes);
+    }
+
+    /// Every free block of a kind of segment.
+    pub fn each_free(&self, kind: SegmentKind, each: impl FnMut(u32)) {
+        if let Some(bins) = bins_of(kind) {
+            self.bins[bins].each(&self.blocks, each);
+        }
     }
 
     pub fn binned(&self, kind: SegmentKind) -> Vec<u32> {

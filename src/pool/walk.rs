@@ -2,6 +2,7 @@
 
 use super::arena::{Entry, Use, NONE};
 use super::facade::Pool;
+use super::segments::Segment;
 use super::state::State;
 use super::{BlockSnapshot, BlockState, PoolSnapshot, SegmentSnapshot};
 
@@ -64,9 +65,10 @@ impl Pool {
             .or_else(|| state.segments.at_or_above(cursor.address))
         {
             let segment = &state.segments[index];
-            if segments
-                .last()
-                .is_none_or(|last| last.address != segment.address)
+            if !segment.is_mapped
+                && segments
+                    .last()
+                    .is_none_or(|last| last.address != segment.address)
             {
                 let blocks = Vec::new();
                 let (address, size_bytes, kind) =
@@ -81,8 +83,10 @@ impl Pool {
             let mut at = state.resume(cursor, index);
             while at != NONE && left > 0 {
                 let entry = &state.blocks[at];
-                // A block that grew downwards since the last slice is in the map already, in part.
-                if entry.address >= cursor.address || cursor.address <= segment.address {
+                if segment.is_mapped {
+                    self.add_mapped_block(state, entry, segment, segments);
+                } else if entry.address >= cursor.address || cursor.address <= segment.address {
+                    // A block that grew downwards since the last slice is in the map already, in part.
                     if let Some(last) = segments.last_mut() {
                         last.blocks
                             .push(self.block_snapshot(state, entry, segment.address));
@@ -116,7 +120,7 @@ impl Pool {
             }
             // A block in a thread's hands is about to be live, or to be free.
             Use::Free { .. } | Use::Hand { .. } => (BlockState::FreeUnfenced, 0, 0),
-            Use::Held { .. } | Use::Vacant { .. } => (BlockState::Held, 0, 0),
+            Use::Held { .. } | Use::Hole | Use::Vacant { .. } => (BlockState::Held, 0, 0),
         };
         BlockSnapshot {
             offset_bytes: entry.address - segment_address,
@@ -124,6 +128,44 @@ impl Pool {
             requested_bytes,
             state,
             tag,
+        }
+    }
+
+    /// Adds a block of a mapped segment. In the map, each run of it without a hole is a segment.
+    fn add_mapped_block(
+        &self,
+        state: &State,
+        entry: &Entry,
+        segment: &Segment,
+        segments: &mut Vec<SegmentSnapshot>,
+    ) {
+        if matches!(entry.in_use, Use::Hole) {
+            return;
+        }
+        let next_byte = |last: &SegmentSnapshot| last.address + last.size_bytes;
+        let goes_on = segments.last().is_some_and(|last| {
+            last.address >= segment.address && next_byte(last) == entry.address
+        });
+        // A block that grew downwards since the last slice is in the map already, in part.
+        if !goes_on
+            && segments
+                .last()
+                .is_some_and(|last| next_byte(last) > entry.address)
+        {
+            return;
+        }
+        if !goes_on {
+            segments.push(SegmentSnapshot {
+                address: entry.address,
+                size_bytes: 0,
+                kind: segment.kind,
+                blocks: Vec::new(),
+            });
+        }
+        if let Some(last) = segments.last_mut() {
+            last.blocks
+                .push(self.block_snapshot(state, entry, last.address));
+            last.size_bytes += entry.size_bytes;
         }
     }
 }

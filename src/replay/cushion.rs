@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::driver::Figures;
 use super::{Driver, Full, Policy, Request};
 use crate::pool::{
-    self, Backing, BackingError, Budget, FreeMode, Pool, Range, ScrubTicket, Settings,
+    self, Backing, BackingError, Budget, FreeMode, Pages, Pool, Range, ScrubTicket, Settings,
 };
 
 /// The pool that `libcushion.so` holds, with the settings it would have.
@@ -25,6 +25,11 @@ struct Model {
     /// The first stream seen, until another one comes.
     streams: Cell<Streams>,
     tickets: Cell<u64>,
+    /// Memory is mapped; else it comes in segments.
+    is_mapped: bool,
+    /// Sizes of the handles that exist, by their names.
+    handles: RefCell<HashMap<u64, u64>>,
+    next_handle: Cell<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +40,8 @@ enum Streams {
 }
 
 impl Cushion {
-    pub fn new(driver: Driver, settings: Settings) -> Cushion {
+    /// `is_mapped`: on mapped memory, else on plain segments.
+    pub fn new(driver: Driver, settings: Settings, is_mapped: bool) -> Cushion {
         let budget = Budget::new(driver.limit_bytes());
         let (streams, tickets) = (Cell::new(Streams::None), Cell::new(0));
         let pool = Pool::new(settings, Arc::new(budget));
@@ -43,6 +49,9 @@ impl Cushion {
             driver: RefCell::new(driver),
             streams,
             tickets,
+            is_mapped,
+            handles: RefCell::new(HashMap::new()),
+            next_handle: Cell::new(0),
         };
         // As in a process: what cannot be had ahead is done without.
         let _ = pool.preallocate(&backing);
@@ -105,6 +114,44 @@ impl Backing for Model {
     fn sole_stream(&self) -> bool {
         self.streams.get() != Streams::Many
     }
+
+    fn pages(&self) -> Option<&dyn Pages> {
+        self.is_mapped.then_some(self)
+    }
+}
+
+impl Pages for Model {
+    fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        Ok(self.driver.borrow_mut().addresses(size_bytes))
+    }
+
+    fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        let created = self.driver.borrow_mut().create(size_bytes);
+        created.map_err(|Full| BackingError::OutOfMemory)?;
+        let handle = self.next_handle.get();
+        self.next_handle.set(handle + 1);
+        self.handles.borrow_mut().insert(handle, size_bytes);
+        Ok(handle)
+    }
+
+    fn map(&self, _handle: u64, range: Range) -> Result<(), BackingError> {
+        self.driver.borrow_mut().map_handle(range.size_bytes);
+        Ok(())
+    }
+
+    fn unmap(&self, range: Range) -> Result<(), BackingError> {
+        self.driver.borrow_mut().unmap_handle(range.size_bytes);
+        Ok(())
+    }
+
+    fn destroy(&self, handle: u64) {
+        let size_bytes = self.handles.borrow_mut().remove(&handle);
+        self.driver.borrow_mut().destroy(size_bytes.unwrap_or(0));
+    }
+
+    fn fresh_is_zero(&self) -> bool {
+        true
+    }
 }
 
 impl Policy for Cushion {
@@ -134,18 +181,7 @@ impl Policy for Cushion {
     }
 
     fn releasable_bytes(&self) -> u64 {
-        let free = |b: &pool::BlockSnapshot| {
-            matches!(
-                b.state,
-                pool::BlockState::Free | pool::BlockState::FreeUnfenced
-            )
-        };
-        let segments = self.pool.snapshot().segments;
-        segments
-            .iter()
-            .filter(|s| s.blocks.iter().all(free))
-            .map(|s| s.size_bytes)
-            .sum()
+        self.pool.releasable_bytes()
     }
 
     fn driver(&self) -> Figures {

@@ -140,6 +140,35 @@ impl Driver {
         self.figures.seconds += count as f64 * each;
     }
 
+    /// `cuMemCreate`.
+    pub fn create(&mut self, bytes: u64) -> Result<(), Full> {
+        self.take(bytes)?;
+        self.figures.calls.create += 1;
+        self.figures.seconds += seconds(&self.costs.create_us, bytes);
+        Ok(())
+    }
+
+    /// `cuMemMap` and `cuMemSetAccess` of one handle.
+    pub fn map_handle(&mut self, bytes: u64) {
+        self.figures.calls.map += 1;
+        self.figures.calls.access += 1;
+        self.figures.seconds += seconds(&self.costs.map_us, bytes);
+        self.figures.seconds += seconds(&self.costs.access_us, bytes);
+    }
+
+    /// `cuMemUnmap` of one handle.
+    pub fn unmap_handle(&mut self, bytes: u64) {
+        self.figures.calls.unmap += 1;
+        self.figures.seconds += seconds(&self.costs.unmap_us, bytes);
+    }
+
+    /// `cuMemRelease` of a handle that is mapped nowhere.
+    pub fn destroy(&mut self, bytes: u64) {
+        self.figures.reserved_bytes -= bytes.min(self.figures.reserved_bytes);
+        self.figures.calls.release += 1;
+        self.figures.seconds += seconds(&self.costs.release_us, bytes);
+    }
+
     /// A device-side barrier.
     pub fn fence(&mut self) {
         self.figures.fences += 1;

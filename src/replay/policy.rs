@@ -45,6 +45,8 @@ pub trait Policy {
 pub enum Name {
     /// This project's pool on plain segments.
     Cushion,
+    /// This project's pool on mapped memory.
+    CushionVmm,
     /// PyTorch's caching allocator with its defaults.
     Torch,
     /// The same with `expandable_segments:True`.
@@ -57,8 +59,9 @@ pub enum Name {
 
 impl Name {
     /// All, in the order of the tables.
-    pub const ALL: [Name; 5] = [
+    pub const ALL: [Name; 6] = [
         Name::Cushion,
+        Name::CushionVmm,
         Name::Torch,
         Name::TorchExpandable,
         Name::PowerOfTwo,
@@ -69,6 +72,7 @@ impl Name {
     pub fn as_str(self) -> &'static str {
         match self {
             Name::Cushion => "cushion",
+            Name::CushionVmm => "cushion-vmm",
             Name::Torch => "torch",
             Name::TorchExpandable => "torch-expandable",
             Name::PowerOfTwo => "power-of-two",
@@ -80,7 +84,8 @@ impl Name {
     pub fn build(self, options: &Options) -> Box<dyn Policy> {
         let driver = Driver::new(options.costs.clone(), options.limit_bytes);
         match self {
-            Name::Cushion => Box::new(Cushion::new(driver, options.settings)),
+            Name::Cushion => Box::new(Cushion::new(driver, options.settings, false)),
+            Name::CushionVmm => Box::new(Cushion::new(driver, options.settings, true)),
             Name::Torch => Box::new(Torch::new(driver)),
             Name::TorchExpandable => Box::new(Expandable::new(driver)),
             Name::PowerOfTwo => Box::new(PowerOfTwo::new(driver)),

@@ -4,13 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::Mutex;
 
-use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Pages, Range, ScrubTicket};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
 
+/// Ranges of addresses begin here.
+const RANGES: u64 = 0x6000_0000_0000;
+
+/// Handles and where they are mapped.
+#[derive(Debug, Default)]
+struct Mapping {
+    range_end: u64,
+    next_handle: u64,
+    /// Sizes by name.
+    handles: BTreeMap<u64, u64>,
+    /// Size and name by address.
+    mapped: BTreeMap<u64, (u64, u64)>,
+}
+
 #[derive(Debug, Default)]
 pub struct Arithmetic {
+    mapping: Mutex<Mapping>,
+    /// Memory can be mapped.
+    pub has_pages: AtomicBool,
     segments: Mutex<BTreeMap<u64, u64>>,
     capacity_bytes: u64,
     pub reserved_bytes: AtomicU64,
@@ -46,16 +63,114 @@ impl Arithmetic {
     /// The context is gone, with all memory.
     pub fn destroy(&self) {
         self.segments.lock().unwrap().clear();
+        let mut mapping = self.mapping.lock().unwrap();
+        mapping.handles.clear();
+        mapping.mapped.clear();
         self.reserved_bytes.store(0, SeqCst);
     }
 
-    /// Whether a range lies in one segment.
+    /// Whether a range lies in one segment, or has memory mapped behind all of it.
     pub fn holds(&self, range: Range) -> bool {
+        if range.address >= RANGES && range.address < BASE {
+            return self.is_mapped(range);
+        }
         let segments = self.segments.lock().unwrap();
         segments
             .range(..=range.address)
             .next_back()
             .is_some_and(|(&at, &size)| range.address + range.size_bytes <= at + size)
+    }
+
+    fn is_mapped(&self, range: Range) -> bool {
+        let mapping = self.mapping.lock().unwrap();
+        let (mut at, end) = (range.address, range.address + range.size_bytes);
+        while at < end {
+            match mapping.mapped.range(..=at).next_back() {
+                Some((&start, &(size, _))) if at < start + size => at = start + size,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The handle that is mapped exactly there.
+    pub fn handle_at(&self, range: Range) -> Option<u64> {
+        let mapping = self.mapping.lock().unwrap();
+        let (size, handle) = *mapping.mapped.get(&range.address)?;
+        (size == range.size_bytes).then_some(handle)
+    }
+}
+
+impl Pages for Arithmetic {
+    fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        assert_eq!(size_bytes % (2 * MIB), 0);
+        let mut mapping = self.mapping.lock().unwrap();
+        let address = mapping.range_end.max(RANGES);
+        mapping.range_end = address + size_bytes;
+        Ok(address)
+    }
+
+    fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        assert!(size_bytes > 0 && size_bytes.is_multiple_of(2 * MIB));
+        // Under the lock of the segments, as `reserve` counts.
+        let _segments = self.segments.lock().unwrap();
+        if self.reserved_bytes.load(SeqCst) + size_bytes > self.capacity_bytes {
+            return Err(BackingError::OutOfMemory);
+        }
+        let reserved = self.reserved_bytes.fetch_add(size_bytes, SeqCst) + size_bytes;
+        self.peak_bytes.fetch_max(reserved, SeqCst);
+        let mut mapping = self.mapping.lock().unwrap();
+        let handle = mapping.next_handle;
+        mapping.next_handle += 1;
+        mapping.handles.insert(handle, size_bytes);
+        Ok(handle)
+    }
+
+    fn map(&self, handle: u64, range: Range) -> Result<(), BackingError> {
+        let mut mapping = self.mapping.lock().unwrap();
+        let Range {
+            address,
+            size_bytes,
+        } = range;
+        assert_eq!(
+            mapping.handles.get(&handle),
+            Some(&size_bytes),
+            "a handle is mapped whole"
+        );
+        assert_eq!(address % (2 * MIB), 0);
+        assert!(address >= RANGES && address + size_bytes <= mapping.range_end);
+        let below = mapping.mapped.range(..address + size_bytes).next_back();
+        if let Some((&at, &(size, _))) = below {
+            assert!(at + size <= address, "mapped over a mapping");
+        }
+        assert!(
+            mapping.mapped.values().all(|&(_, other)| other != handle),
+            "mapped at two places"
+        );
+        mapping.mapped.insert(address, (size_bytes, handle));
+        Ok(())
+    }
+
+    fn unmap(&self, range: Range) -> Result<(), BackingError> {
+        let mut mapping = self.mapping.lock().unwrap();
+        let was = mapping.mapped.remove(&range.address);
+        assert_eq!(
+            was.map(|(size, _)| size),
+            Some(range.size_bytes),
+            "unmapped what is no mapping"
+        );
+        Ok(())
+    }
+
+    fn destroy(&self, handle: u64) {
+        let mut mapping = self.mapping.lock().unwrap();
+        assert!(mapping.mapped.values().all(|&(_, other)| other != handle));
+        let size = mapping.handles.remove(&handle).expect("a handle");
+        self.reserved_bytes.fetch_sub(size, SeqCst);
+    }
+
+    fn fresh_is_zero(&self) -> bool {
+        false
     }
 }
 
@@ -122,5 +237,9 @@ impl Backing for Arithmetic {
 
     fn sole_stream(&self) -> bool {
         self.sole_stream.load(SeqCst)
+    }
+
+    fn pages(&self) -> Option<&dyn Pages> {
+        self.has_pages.load(SeqCst).then_some(self)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Mutex;
 
-use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Pages, Range, ScrubTicket};
 
 use super::arithmetic::Arithmetic;
 
@@ -43,6 +43,14 @@ struct Truth {
     scrubs: Vec<Scrub>,
     /// Ranges used and freed since their segment is ours, with the stamp of the free.
     used: Vec<(Range, u64)>,
+    /// The same for memory that was dirty when it was mapped, with the stamp of the mapping; it needs no barrier.
+    dirt: Vec<(Range, u64)>,
+    /// Dirty parts of handles that are mapped nowhere at the moment, relative to their start.
+    loose: BTreeMap<u64, Vec<Range>>,
+    /// The host knows that every use stamped below this has ended.
+    ended: u64,
+    /// What that will be when the latest barrier has passed.
+    fenced: u64,
     /// Ranges that must not be handed out.
     kept: Vec<Range>,
     live: BTreeMap<u64, u64>,
@@ -97,6 +105,49 @@ fn without(ranges: Vec<Range>, cut: Range) -> Vec<Range> {
     left
 }
 
+impl Truth {
+    /// The parts of a range that were used and not scrubbed since, by scrubs that `counts`.
+    fn dirty_parts(&self, range: Range, counts: impl Fn(&Truth, &Scrub) -> bool) -> Vec<Range> {
+        let mut all = Vec::new();
+        let used = self.used.iter().chain(&self.dirt);
+        for &(used, stamp) in used.filter(|(used, _)| overlap(*used, range)) {
+            let from = used.address.max(range.address);
+            let to = (used.address + used.size_bytes).min(range.address + range.size_bytes);
+            let mut dirty = vec![Range {
+                address: from,
+                size_bytes: to - from,
+            }];
+            let since = self.scrubs.iter().filter(|scrub| scrub.begun > stamp);
+            for scrub in since.filter(|scrub| counts(self, scrub)) {
+                for &range in &scrub.ranges {
+                    dirty = without(dirty, range);
+                }
+            }
+            all.extend(dirty);
+        }
+        all
+    }
+
+    /// The memory behind a range is there no more.
+    fn vacate(&mut self, range: Range) {
+        for &address in self.live.keys() {
+            let outside = address < range.address || address >= range.address + range.size_bytes;
+            assert!(outside, "WHOLE: gave back a live block");
+        }
+        for list in [&mut self.used, &mut self.dirt] {
+            let cut = |&(used, stamp): &(Range, u64)| {
+                let left = without(vec![used], range);
+                left.into_iter().map(move |part| (part, stamp))
+            };
+            *list = list.iter().flat_map(cut).collect();
+        }
+        self.kept.retain(|&kept| !overlap(kept, range));
+        for scrub in &mut self.scrubs {
+            scrub.ranges = without(std::mem::take(&mut scrub.ranges), range);
+        }
+    }
+}
+
 impl Watched {
     /// `scrub`: the pool has to clean blocks.
     pub fn new(capacity_bytes: u64, scrub: bool) -> Self {
@@ -114,6 +165,18 @@ impl Watched {
     fn step(&self) {
         #[cfg(loom)]
         self.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Memory can be mapped.
+    pub fn with_pages(self, has_pages: bool) -> Self {
+        self.below.has_pages.store(has_pages, SeqCst);
+        self
+    }
+
+    /// The host has waited.
+    fn ended(&self, begun: u64) {
+        let mut truth = self.truth.lock().unwrap();
+        truth.ended = truth.ended.max(begun);
     }
 
     pub fn reserved_bytes(&self) -> u64 {
@@ -181,6 +244,7 @@ impl Watched {
         let mut truth = self.truth.lock().unwrap();
         truth.now += 1;
         truth.barrier = truth.now;
+        truth.ended = truth.now;
     }
 
     /// A block was handed out: no other holds a byte of it, its earlier uses are ordered, it is clean.
@@ -206,33 +270,19 @@ impl Watched {
             !truth.kept.iter().any(|&kept| overlap(kept, range)),
             "a held block was handed out"
         );
-        for &(used, stamp) in truth.used.iter().filter(|(used, _)| overlap(*used, range)) {
+        for &(_, stamp) in truth.used.iter().filter(|(used, _)| overlap(*used, range)) {
             let ordered = stamp < truth.barrier || self.sole_stream.load(SeqCst);
             assert!(
                 ordered,
                 "FENCED: {range:x?} was used at {stamp}, barrier {}",
                 truth.barrier
             );
-            if !self.scrub {
-                continue;
-            }
-            let from = used.address.max(range.address);
-            let to = (used.address + used.size_bytes).min(range.address + range.size_bytes);
-            let mut dirty = vec![Range {
-                address: from,
-                size_bytes: to - from,
-            }];
-            for scrub in truth.scrubs.iter().filter(|scrub| scrub.begun > stamp) {
-                if scrub.begun < truth.barrier || Some(scrub.ticket) <= truth.joined {
-                    for &range in &scrub.ranges {
-                        dirty = without(dirty, range);
-                    }
-                }
-            }
-            assert!(
-                dirty.is_empty(),
-                "CLEAN: {dirty:x?} of {range:x?}, used at {stamp}"
-            );
+        }
+        if self.scrub {
+            let dirty = truth.dirty_parts(range, |truth, scrub| {
+                scrub.begun < truth.barrier || Some(scrub.ticket) <= truth.joined
+            });
+            assert!(dirty.is_empty(), "CLEAN: {dirty:x?} of {range:x?}");
         }
     }
 
@@ -276,6 +326,8 @@ impl Watched {
         self.below.destroy();
         let mut truth = self.truth.lock().unwrap();
         truth.used.clear();
+        truth.dirt.clear();
+        truth.loose.clear();
         truth.kept.clear();
         truth.live.clear();
         truth.scrubs.clear();
@@ -290,32 +342,10 @@ impl Backing for Watched {
 
     fn release(&self, segment: Range) -> Result<(), BackingError> {
         let begun = self.enter(false)?;
-        {
-            let mut truth = self.truth.lock().unwrap();
-            let live = truth
-                .live
-                .range(..segment.address + segment.size_bytes)
-                .next_back();
-            if let Some((&address, &size_bytes)) = live {
-                assert!(
-                    !overlap(
-                        Range {
-                            address,
-                            size_bytes
-                        },
-                        segment
-                    ),
-                    "WHOLE: released a live block"
-                );
-            }
-            truth.used.retain(|&(used, _)| !overlap(used, segment));
-            truth.kept.retain(|&kept| !overlap(kept, segment));
-            for scrub in &mut truth.scrubs {
-                scrub.ranges.retain(|&range| !overlap(range, segment));
-            }
-        }
+        self.truth.lock().unwrap().vacate(segment);
         self.below.release(segment)?;
         self.barrier(begun);
+        self.ended(begun);
         Ok(())
     }
 
@@ -323,6 +353,8 @@ impl Backing for Watched {
         let begun = self.enter(true)?;
         std::thread::yield_now();
         self.barrier(begun);
+        let mut truth = self.truth.lock().unwrap();
+        truth.fenced = truth.fenced.max(begun);
         Ok(())
     }
 
@@ -330,6 +362,7 @@ impl Backing for Watched {
         let begun = self.enter(true)?;
         std::thread::yield_now();
         self.barrier(begun);
+        self.ended(begun);
         Ok(())
     }
 
@@ -376,5 +409,90 @@ impl Backing for Watched {
 
     fn sole_stream(&self) -> bool {
         self.sole_stream.load(SeqCst)
+    }
+
+    fn pages(&self) -> Option<&dyn Pages> {
+        self.below.pages().map(|_| self as &dyn Pages)
+    }
+}
+
+/// A new handle is dirty, a moved one as dirty as it was.
+impl Pages for Watched {
+    fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        self.enter(true)?;
+        self.below.reserve_range(size_bytes)
+    }
+
+    fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        self.enter(true)?;
+        let handle = self.below.create(size_bytes)?;
+        let all = Range {
+            address: 0,
+            size_bytes,
+        };
+        self.truth.lock().unwrap().loose.insert(handle, vec![all]);
+        Ok(handle)
+    }
+
+    fn map(&self, handle: u64, range: Range) -> Result<(), BackingError> {
+        let mapped = self.enter(true)?;
+        let mut truth = self.truth.lock().unwrap();
+        self.below.map(handle, range)?;
+        for part in truth.loose.remove(&handle).unwrap_or_default() {
+            let part = Range {
+                address: part.address + range.address,
+                ..part
+            };
+            truth.dirt.push((part, mapped));
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, range: Range) -> Result<(), BackingError> {
+        self.enter(true)?;
+        let mut truth = self.truth.lock().unwrap();
+        let handle = self.below.handle_at(range).expect("a whole mapping");
+        let late = |&&(used, stamp): &&(Range, u64)| overlap(used, range) && stamp >= truth.ended;
+        assert_eq!(
+            truth.used.iter().find(late),
+            None,
+            "SETTLED: work may touch it"
+        );
+        for scrub in truth
+            .scrubs
+            .iter()
+            .filter(|scrub| scrub.begun >= truth.ended)
+        {
+            let touches = scrub.ranges.iter().any(|&other| overlap(other, range));
+            assert!(!touches, "SETTLED: a scrub may touch it");
+        }
+        let parts = truth.dirty_parts(range, |_, _| true);
+        let relative = |part: Range| Range {
+            address: part.address - range.address,
+            ..part
+        };
+        truth
+            .loose
+            .insert(handle, parts.into_iter().map(relative).collect());
+        truth.vacate(range);
+        self.below.unmap(range)
+    }
+
+    fn destroy(&self, handle: u64) {
+        self.truth.lock().unwrap().loose.remove(&handle);
+        Pages::destroy(&self.below, handle);
+    }
+
+    fn fence_has_passed(&self) -> bool {
+        let mut truth = self.truth.lock().unwrap();
+        let passed = truth.now.is_multiple_of(3);
+        if passed {
+            truth.ended = truth.ended.max(truth.fenced);
+        }
+        passed
+    }
+
+    fn fresh_is_zero(&self) -> bool {
+        false
     }
 }

@@ -1,0 +1,455 @@
+//! Building a free block where none fits.
+//!
+//! # Order
+//! New handles while the slack allows: as cheap as moving, and the memory stays. Then handles that are free as a whole,
+//! moved. What they do not cover is new all the same.
+
+use crate::sync::MutexGuard;
+
+use super::super::allocate::Plan;
+use super::super::arena::Past;
+use super::super::facade::{Outside, Pool};
+use super::super::growth::{share, Ladder, Step as Rung, SMALL_STEP_PERCENT};
+use super::super::segments::Segment;
+use super::super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES};
+use super::super::state::State;
+use super::super::{Backing, BackingError, Pages, Range, Refusal, SegmentKind};
+use super::execute::{carry_out, Came, Origin, Step};
+use super::site::Site;
+use super::sources::Source;
+use super::Handle;
+
+/// Addresses reserved at first, for large requests and for those up to 1 MiB. What is reserved next is larger: addresses
+/// cost nothing, but the tables of a range grow with it.
+const LARGE_RANGE_BYTES: u64 = 16 << 30;
+const SMALL_RANGE_BYTES: u64 = 64 * MIB;
+/// A range has room for so many times what is live, so that few blocks lack room to grow.
+const RANGE_SHARE: u64 = 4;
+/// The largest new handle is this share of what is live.
+const HANDLE_SHARE: u64 = 64;
+/// But may always be this large.
+const HANDLE_BYTES: u64 = 4 * MIB;
+/// A new handle for the large pool has at least this size, as far as slack and room allow.
+const ROOMY_BYTES: u64 = 32 * MIB;
+
+/// How the missing memory of a site is got.
+#[derive(Debug)]
+struct Supply {
+    /// What is mapped where, in the order of addresses; with moved handles the index in `sources`.
+    pieces: Vec<(Range, Option<usize>)>,
+    sources: Vec<Source>,
+    new_bytes: u64,
+}
+
+impl Pool {
+    /// One step of growth where memory is mapped.
+    pub(in crate::pool) fn grow_mapped<'a, B: Backing>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        backing: &B,
+        pages: &dyn Pages,
+        plan: &Plan,
+        ladder: &mut Ladder,
+    ) -> Rung<'a> {
+        let room_bytes = if ladder.mapped.wide {
+            plan.size_bytes + state.largest_handle_bytes()
+        } else {
+            0
+        };
+        let Some(site) = state.best_site(plan.kind, plan.size_bytes, room_bytes) else {
+            return self.add_range(state, pages, plan, ladder);
+        };
+        let supply = self.supply(&state, plan, &site, ladder);
+        if plan.kind == SegmentKind::Small && supply.new_bytes > 0 && !ladder.mapped.borrows {
+            let step_bytes = share(state.live_bytes(plan), SMALL_STEP_PERCENT);
+            let over_bytes = self.over_slack_bytes(&state, plan, supply.new_bytes);
+            if over_bytes > 0 && supply.new_bytes >= step_bytes {
+                // A piece of a large block will do, if there is one.
+                ladder.mapped.borrows = true;
+                return Rung::Again(state);
+            }
+        }
+        let unsettled = |source: &Source| !state.is_settled(source.past);
+        if supply.sources.iter().any(unsettled) {
+            return self.settle(state, backing, pages, ladder);
+        }
+        if supply.new_bytes > 0 {
+            if ladder.mapped.no_new {
+                if !ladder.mapped.wide {
+                    ladder.mapped.wide = true;
+                    return Rung::Again(state);
+                }
+                return as_segment(state, ladder);
+            }
+            if self.budget.charge(supply.new_bytes).is_err() {
+                if !ladder.mapped.wide {
+                    (ladder.exact, ladder.mapped.moves_first) = (true, true);
+                    ladder.mapped.wide = true;
+                    return Rung::Again(state);
+                }
+                return as_segment(state, ladder);
+            }
+        }
+        self.build(state, pages, site, supply, ladder)
+    }
+
+    /// Learns whether the work on freed blocks has ended, waiting for it if need be.
+    fn settle<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        pages: &dyn Pages,
+        ladder: &mut Ladder,
+    ) -> Rung<'a> {
+        if !ladder.mapped.polled {
+            ladder.mapped.polled = true;
+            let fenced = state.mapped.fenced;
+            return match self.outside(state, || pages.fence_has_passed()) {
+                Outside::Forgotten(_) => Rung::Done(Err(Refusal::Forgotten)),
+                Outside::Back(mut state, passed) => {
+                    if passed {
+                        state.fence_has_passed(fenced);
+                    }
+                    Rung::Again(state)
+                }
+            };
+        }
+        let mark = state.mark();
+        match self.outside(state, || backing.synchronize()) {
+            Outside::Forgotten(_) => Rung::Done(Err(Refusal::Forgotten)),
+            Outside::Back(mut state, Ok(())) => {
+                state.stats.host_waits += 1;
+                state.drained(mark);
+                state.settled(mark);
+                Rung::Again(state)
+            }
+            Outside::Back(_, Err(BackingError::Failed(code))) => {
+                Rung::Done(Err(Refusal::Failed(code)))
+            }
+            Outside::Back(state, Err(_)) => {
+                ladder.mapped.no_moves = true;
+                Rung::Again(state)
+            }
+        }
+    }
+
+    /// Reserves more addresses.
+    fn add_range<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        pages: &dyn Pages,
+        plan: &Plan,
+        ladder: &mut Ladder,
+    ) -> Rung<'a> {
+        let (size_bytes, granule_bytes) = match plan.kind {
+            SegmentKind::Small => {
+                let doublings = state.mapped.small_ranges.min(8);
+                (SMALL_RANGE_BYTES << doublings, GRANULE_BYTES)
+            }
+            _ => {
+                let live_bytes = state.live_bytes(plan);
+                let size_bytes = (RANGE_SHARE * live_bytes).max(LARGE_RANGE_BYTES);
+                (size_bytes, self.settings.alignment_bytes)
+            }
+        };
+        let size_bytes = size_bytes.next_multiple_of(SEGMENT_GRANULE_BYTES);
+        match self.outside(state, || pages.reserve_range(size_bytes)) {
+            Outside::Forgotten(_) => Rung::Done(Err(Refusal::Forgotten)),
+            Outside::Back(mut state, Ok(address)) => {
+                let range = Range {
+                    address,
+                    size_bytes,
+                };
+                state.mapped.small_ranges += u32::from(plan.kind == SegmentKind::Small);
+                let dirt = self.settings.scrub.map(|_| false);
+                let granule_bits = granule_bytes.trailing_zeros();
+                state.add_mapped_segment(Segment::new(range, plan.kind, granule_bits, dirt));
+                Rung::Again(state)
+            }
+            Outside::Back(state, Err(_)) => {
+                ladder.mapped.plain = true;
+                Rung::Again(state)
+            }
+        }
+    }
+
+    /// Where the missing memory comes from.
+    fn supply(&self, state: &State, plan: &Plan, site: &Site, ladder: &Ladder) -> Supply {
+        let over = self.over_slack_bytes(state, plan, site.missing_bytes);
+        let may_be_new = over == 0 && !ladder.mapped.moves_first;
+        let blocks: Vec<u32> = site.parts.iter().map(|part| part.block).collect();
+        let mut sources = if may_be_new || ladder.mapped.no_moves {
+            Vec::new()
+        } else {
+            state.sources(&blocks)
+        };
+        if plan.kind == SegmentKind::Small {
+            sources.retain(|source| source.handle.size_bytes <= 2 * SEGMENT_GRANULE_BYTES);
+        }
+        let mut supply = Supply {
+            pieces: Vec::new(),
+            sources: Vec::new(),
+            new_bytes: 0,
+        };
+        let largest_new = self.largest_new_bytes(state, plan);
+        let mut slack_left = if ladder.exact || !may_be_new {
+            0
+        } else {
+            self.slack_left_bytes(state, plan)
+        };
+        for part in site.parts.iter().filter(|part| part.is_hole) {
+            let mut at = part.from;
+            while at < part.to {
+                let (needed, room) = (part.to - at, part.room_to - at);
+                let size_bytes = match best_source(&sources, needed, room) {
+                    Some(index) => {
+                        let source = sources.swap_remove(index);
+                        supply.sources.push(source);
+                        let range = Range {
+                            address: at,
+                            size_bytes: source.handle.size_bytes,
+                        };
+                        supply.pieces.push((range, Some(supply.sources.len() - 1)));
+                        source.handle.size_bytes
+                    }
+                    None => {
+                        let roomy = match plan.kind {
+                            SegmentKind::Small => self.settings.small_segment_bytes,
+                            _ => ROOMY_BYTES,
+                        };
+                        let roomy = roomy.min(slack_left).min(room) / SEGMENT_GRANULE_BYTES
+                            * SEGMENT_GRANULE_BYTES;
+                        let size_bytes = needed.min(largest_new).max(roomy);
+                        let range = Range {
+                            address: at,
+                            size_bytes,
+                        };
+                        supply.pieces.push((range, None));
+                        supply.new_bytes += size_bytes;
+                        slack_left = slack_left.saturating_sub(size_bytes);
+                        size_bytes
+                    }
+                };
+                at += size_bytes;
+            }
+        }
+        supply
+    }
+
+    /// Takes everything that a plan needs out of the tables, carries it out, and puts what came of it back.
+    fn build<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        pages: &dyn Pages,
+        site: Site,
+        supply: Supply,
+        ladder: &mut Ladder,
+    ) -> Rung<'a> {
+        let Supply {
+            pieces,
+            mut sources,
+            new_bytes,
+        } = supply;
+        let free: Vec<(u32, Past)> = site
+            .parts
+            .iter()
+            .filter(|part| !part.is_hole)
+            .map(|part| (part.block, state.take_whole(part.block)))
+            .collect();
+        let mut to = Vec::with_capacity(pieces.len());
+        for part in site.parts.iter().filter(|part| part.is_hole) {
+            let inside = |range: &Range| part.from <= range.address && range.address < part.room_to;
+            let mut of_part = pieces
+                .iter()
+                .map(|(range, _)| range)
+                .filter(|range| inside(range));
+            let end = of_part
+                .next_back()
+                .map_or(part.to, |range| range.address + range.size_bytes);
+            let mut block = state.take_hole(part.block, part.from, end);
+            for (range, _) in pieces.iter().filter(|(range, _)| inside(range)).skip(1) {
+                let upper = state.cut(block, range.address);
+                to.push(block);
+                block = upper;
+            }
+            to.push(block);
+        }
+        let by_piece: Vec<Option<u64>> = pieces
+            .iter()
+            .map(|(_, source)| source.map(|index| sources[index].address))
+            .collect();
+        let taken = state.take_sources(&mut sources);
+        let mut steps = Vec::with_capacity(pieces.len());
+        let mut from = Vec::with_capacity(pieces.len());
+        for ((range, _), address) in pieces.iter().zip(by_piece) {
+            let source = address
+                .and_then(|address| sources.binary_search_by_key(&address, |s| s.address).ok());
+            from.push(source.map(|index| (taken[index], sources[index].past)));
+            let origin = source.map_or(Origin::New, |index| Origin::Moved {
+                from: sources[index].address,
+                handle: sources[index].handle,
+            });
+            steps.push(Step { origin, to: *range });
+        }
+        let (mut state, came, answer) = match self.outside(state, || carry_out(pages, &steps)) {
+            Outside::Back(state, (came, answer)) => (state, came, answer),
+            Outside::Forgotten(_) => {
+                self.budget.uncharge(new_bytes);
+                return Rung::Done(Err(Refusal::Forgotten));
+            }
+        };
+        let fresh_is_dirty = !pages.fresh_is_zero() || self.settings.scrub.unwrap_or(0) != 0;
+        for (index, (step, came)) in steps.iter().zip(came).enumerate() {
+            match step.origin {
+                Origin::New => self.settle_new(&mut state, to[index], *step, came, fresh_is_dirty),
+                Origin::Moved {
+                    from: address,
+                    handle,
+                } => {
+                    let Some((block, past)) = from[index] else {
+                        continue;
+                    };
+                    self.settle_moved(
+                        &mut state,
+                        (address, handle),
+                        (block, past),
+                        (to[index], step.to),
+                        came,
+                    );
+                }
+            }
+        }
+        for (block, past) in free {
+            state.put(block, past);
+        }
+        ladder.mapped.has_grown |= new_bytes > 0;
+        match answer {
+            Ok(()) => {}
+            Err(BackingError::Failed(code)) => return Rung::Done(Err(Refusal::Failed(code))),
+            Err(BackingError::OutOfMemory) => {
+                ladder.mapped.no_new = ladder.mapped.wide;
+                (ladder.exact, ladder.mapped.moves_first) = (true, true);
+                ladder.mapped.wide = true;
+            }
+            Err(BackingError::Unavailable) => ladder.mapped.plain = true,
+        }
+        Rung::Again(state)
+    }
+
+    /// A new handle is mapped, or not.
+    fn settle_new(&self, state: &mut State, block: u32, step: Step, came: Came, dirty: bool) {
+        let size_bytes = step.to.size_bytes;
+        let Came::Mapped(id) = came else {
+            self.budget.uncharge(size_bytes);
+            state.put_hole(block);
+            return;
+        };
+        let handle = Handle { id, size_bytes };
+        state.mapped.handles.insert(step.to.address, handle);
+        state.stats.reserved_bytes.rise(size_bytes);
+        state.stats.segments.rise(1);
+        state.stats.reserve_calls += 1;
+        state.set_dirt(block, dirty);
+        state.put(block, Past::FRESH);
+    }
+
+    /// A handle was moved, or not.
+    fn settle_moved(
+        &self,
+        state: &mut State,
+        (address, handle): (u64, Handle),
+        (from, past): (u32, Past),
+        (to, range): (u32, Range),
+        came: Came,
+    ) {
+        match came {
+            Came::Undone => {
+                state.put(from, past);
+                state.put_hole(to);
+            }
+            Came::Mapped(_) => {
+                state.mapped.handles.remove(&address);
+                state.mapped.handles.insert(range.address, handle);
+                let dirty = state.is_any_dirty(from);
+                state.set_dirt(to, dirty);
+                state.put_hole(from);
+                // SETTLED: nothing is left that later work would have to wait for.
+                state.put(to, Past::FRESH);
+            }
+            Came::Lost => {
+                state.put_hole(from);
+                state.put_hole(to);
+                self.handle_is_gone(state, address, handle);
+            }
+        }
+    }
+
+    /// The driver has a handle back.
+    pub(super) fn handle_is_gone(&self, state: &mut State, address: u64, handle: Handle) {
+        state.mapped.handles.remove(&address);
+        state.stats.reserved_bytes.fall(handle.size_bytes);
+        state.stats.segments.fall(1);
+        state.stats.release_calls += 1;
+        self.budget.uncharge(handle.size_bytes);
+    }
+
+    fn largest_new_bytes(&self, state: &State, plan: &Plan) -> u64 {
+        let share = state.live_bytes(plan) / HANDLE_SHARE / SEGMENT_GRANULE_BYTES;
+        (share * SEGMENT_GRANULE_BYTES).max(HANDLE_BYTES)
+    }
+
+    /// By how much `more_bytes` would be past the slack, or past the share of the limit from which on the pool moves
+    /// memory rather than take more.
+    fn over_slack_bytes(&self, state: &State, plan: &Plan, more_bytes: u64) -> u64 {
+        more_bytes.saturating_sub(self.slack_left_bytes(state, plan))
+    }
+
+    fn slack_left_bytes(&self, state: &State, plan: &Plan) -> u64 {
+        let live_bytes = state.live_bytes(plan);
+        let slack_bytes = share(live_bytes, self.settings.mapped_slack_percent);
+        let most = live_bytes + slack_bytes + state.segments.ahead_idle_bytes;
+        let left = most.saturating_sub(state.stats.reserved_bytes.current);
+        match (self.settings.gc_threshold_percent, self.budget.most_bytes()) {
+            (Some(percent), Some(most_bytes)) => {
+                left.min(share(most_bytes, percent).saturating_sub(self.budget.used_bytes()))
+            }
+            _ => left,
+        }
+    }
+}
+
+/// Mapping has come to its end. The way of the segments remains, which needs no whole pages and gives back everything
+/// else before it refuses.
+fn as_segment<'a>(state: MutexGuard<'a, State>, ladder: &mut Ladder) -> Rung<'a> {
+    ladder.mapped.plain = true;
+    Rung::Again(state)
+}
+
+/// The handle to move for a hole of which `needed` bytes have to be filled and `room` may be: the smallest that does it
+/// alone, else the largest.
+fn best_source(sources: &[Source], needed: u64, room: u64) -> Option<usize> {
+    let fitting = sources
+        .iter()
+        .enumerate()
+        .filter(|(_, source)| source.handle.size_bytes <= room);
+    fitting
+        .min_by_key(|(_, source)| {
+            let size_bytes = source.handle.size_bytes;
+            let short = needed.saturating_sub(size_bytes);
+            (short, size_bytes, source.past.epoch, source.address)
+        })
+        .map(|(index, _)| index)
+}
+
+impl State {
+    fn largest_handle_bytes(&self) -> u64 {
+        let handles = self.mapped.handles.values();
+        handles.map(|handle| handle.size_bytes).max().unwrap_or(0)
+    }
+
+    /// The highest `allocated`, this request included.
+    fn live_bytes(&self, plan: &Plan) -> u64 {
+        let allocated = &self.stats.allocated_bytes;
+        allocated.peak.max(allocated.current + plan.size_bytes)
+    }
+}

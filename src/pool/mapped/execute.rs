@@ -1,0 +1,90 @@
+//! Carrying out a plan: the calls of the backing, outside the lock, and what came of each.
+
+use super::super::{BackingError, Pages, Range};
+use super::Handle;
+
+/// Where the memory of one piece comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Origin {
+    /// A new handle.
+    New,
+    /// A handle that is mapped at this address now.
+    Moved { from: u64, handle: Handle },
+}
+
+/// One piece to be mapped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub origin: Origin,
+    pub to: Range,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// The handle of this name is behind the piece.
+    Mapped(u64),
+    /// All is as it was before.
+    Undone,
+    /// The handle was taken from its place and could not be put anywhere: the driver has it back.
+    Lost,
+}
+
+/// Carries the steps out in their order, up to the first that fails. One answer for each step, and the error.
+pub(super) fn carry_out(
+    pages: &dyn Pages,
+    steps: &[Step],
+) -> (Vec<Came>, Result<(), BackingError>) {
+    let mut came = Vec::with_capacity(steps.len());
+    let mut error = Ok(());
+    for step in steps {
+        if error.is_err() {
+            came.push(Came::Undone);
+            continue;
+        }
+        let (outcome, answer) = match step.origin {
+            Origin::New => create(pages, step.to),
+            Origin::Moved { from, handle } => relocate(pages, from, handle, step.to),
+        };
+        came.push(outcome);
+        error = answer;
+    }
+    (came, error)
+}
+
+fn create(pages: &dyn Pages, to: Range) -> (Came, Result<(), BackingError>) {
+    let id = match pages.create(to.size_bytes) {
+        Ok(id) => id,
+        Err(error) => return (Came::Undone, Err(error)),
+    };
+    match pages.map(id, to) {
+        Ok(()) => (Came::Mapped(id), Ok(())),
+        Err(error) => {
+            pages.destroy(id);
+            (Came::Undone, Err(error))
+        }
+    }
+}
+
+fn relocate(
+    pages: &dyn Pages,
+    from: u64,
+    handle: Handle,
+    to: Range,
+) -> (Came, Result<(), BackingError>) {
+    let old = Range {
+        address: from,
+        size_bytes: handle.size_bytes,
+    };
+    if let Err(error) = pages.unmap(old) {
+        return (Came::Undone, Err(error));
+    }
+    let Err(error) = pages.map(handle.id, to) else {
+        return (Came::Mapped(handle.id), Ok(()));
+    };
+    if pages.map(handle.id, old).is_ok() {
+        return (Came::Undone, Err(error));
+    }
+    pages.destroy(handle.id);
+    (Came::Lost, Err(error))
+}

@@ -139,6 +139,7 @@ impl Pool {
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
             self.fold(&mut state, own);
+            lane.note_miss(plan.size_bytes);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
         if plan.size_bytes > KEPT_APART_ABOVE_BYTES {

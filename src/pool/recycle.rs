@@ -52,6 +52,15 @@ impl Pool {
     /// Adds what the lanes counted to the figures.
     /// `own` is the calling thread's, if it has one.
     pub(super) fn fold(&self, state: &mut State, own: Option<usize>) {
+        let is_folded = |(number, lane): (usize, &Lane)| {
+            let folded = state.front.folded.get(number);
+            folded.is_some_and(|folded| {
+                folded.taken[0].wrapping_add(folded.freed[0]) == lane.events()
+            })
+        };
+        if self.front.lanes().all(is_folded) {
+            return;
+        }
         let alone = self.front.lanes().count() == 1;
         let mut freed = [0; FIGURES];
         for (number, lane) in self.front.lanes() {
@@ -130,7 +139,7 @@ impl Pool {
         if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return false;
         }
-        if !lane.has_room(size_bytes) {
+        if !lane.wants(size_bytes) {
             return false;
         }
         let Some(id) = self.vacant_entry(state) else {

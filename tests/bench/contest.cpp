@@ -11,7 +11,8 @@
 //
 //   pair_512B pair_1MiB pair_64MiB      the same size again and again
 //   live_1000 live_100000               so many blocks of 512 B to 2 MiB, a random one replaced each time
-//   threads_1 2 4 8 16                  each thread with 64 blocks of its own, of 16 sizes; wall time over all pairs
+//   threads_1 2 4 8 16                  each thread with 64 blocks of its own, of 16 sizes up to 128 KiB; wall time over all pairs
+//   mixed_1 mixed_8                     the same with sizes up to 2 MiB
 //   handoff                             one thread allocates, another frees, up to 1,024 later; wall time over pairs
 //   handoff_alone                       one thread does both
 //   streams_512B streams_1MiB streams_live   as above but for 32 streams that the program has made and used
@@ -140,9 +141,9 @@ struct Random {
         return state % count;
     }
     // 512 B to 2 MiB, each octave as likely as the next.
-    size_t size()
+    size_t size(unsigned octaves = 12)
     {
-        unsigned octave = below(12);
+        unsigned octave = below(octaves);
         return ((size_t)512 << octave) + below(512u << octave);
     }
 };
@@ -224,7 +225,7 @@ static double window_of(size_t count)
 
 // Each thread replaces its own blocks, of sizes that come again as those of an iterating program do. All begin together and go on
 // for a while: nanoseconds of wall time over all pairs.
-static double threads_once(int count, double seconds)
+static double threads_once(int count, double seconds, unsigned octaves)
 {
     std::atomic<int> ready{0};
     std::atomic<bool> go{false}, stop{false};
@@ -233,7 +234,7 @@ static double threads_once(int count, double seconds)
         open_thread();
         Random random{seed};
         size_t sizes[16];
-        for (size_t &size : sizes) size = random.size();
+        for (size_t &size : sizes) size = random.size(octaves);
         std::vector<Held> live;
         for (int i = 0; i < 64; i++) {
             size_t bytes = sizes[random.below(16)];
@@ -263,11 +264,11 @@ static double threads_once(int count, double seconds)
     return took / (double)std::max(pairs.load(), 1l);
 }
 
-static double threads_of(int count)
+static double threads_of(int count, unsigned octaves = 8)
 {
     std::vector<double> runs;
-    threads_once(count, 0.02);
-    for (int i = 0; i < RUNS; i++) runs.push_back(threads_once(count, 0.05));
+    threads_once(count, 0.02, octaves);
+    for (int i = 0; i < RUNS; i++) runs.push_back(threads_once(count, 0.05, octaves));
     std::sort(runs.begin(), runs.end());
     return runs[RUNS / 2];
 }
@@ -396,6 +397,8 @@ int main(int argc, char **argv)
     row("live_1000", [] { return window_of(1000); });
     row("live_100000", [] { return window_of(100000); });
     for (int threads : {1, 2, 4, 8, 16}) row(("threads_" + std::to_string(threads)).c_str(), [=] { return threads_of(threads); });
+    row("mixed_1", [] { return threads_of(1, 12); });
+    row("mixed_8", [] { return threads_of(8, 12); });
     row("handoff", handoff);
     row("handoff_alone", handoff_alone);
     bool streams = argc <= 2;

@@ -10,6 +10,9 @@ pub const KEPT_APART_ABOVE_BYTES: u64 = 128 << 10;
 const DEPTH: usize = if cfg!(loom) { 2 } else { 16 };
 const BINS: usize = if cfg!(loom) { 2 } else { 32 };
 const BIN_BITS: u32 = BINS.trailing_zeros();
+/// Sizes remembered as missed.
+const MISSED: usize = if cfg!(loom) { 4 } else { 64 };
+const MISSED_BITS: u32 = MISSED.trailing_zeros();
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Sequence numbers fetched at a time.
 pub const LEASE: u64 = 256;
@@ -158,6 +161,8 @@ pub struct Lane {
     bins: [Bin; BINS],
     /// The block above [`KEPT_APART_ABOVE_BYTES`] that was freed last.
     large: Bin,
+    /// Sizes that were asked for lately and not served in front.
+    missed: [AtomicU64; MISSED],
 }
 
 impl Lane {
@@ -170,6 +175,7 @@ impl Lane {
             end_sequence: AtomicU64::new(0),
             bins: std::array::from_fn(|_| Bin::new()),
             large: Bin::new(),
+            missed: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -205,9 +211,27 @@ impl Lane {
         }
     }
 
-    /// Whether a block of this size would crowd out none of its own size.
     #[inline]
-    pub fn has_room(&self, size_bytes: u64) -> bool {
+    fn missed(&self, size_bytes: u64) -> &AtomicU64 {
+        let hash = (size_bytes >> 9).wrapping_mul(MULTIPLIER);
+        &self.missed[(hash >> (u64::BITS - MISSED_BITS)) as usize]
+    }
+
+    /// A request of this size was not served in front.
+    #[inline]
+    pub fn note_miss(&self, size_bytes: u64) {
+        self.missed(size_bytes).store(size_bytes, Relaxed);
+    }
+
+    /// Whether a block of this size, which is not in front yet, should come there: the size was asked for lately, so it may be
+    /// again, and it would crowd out none of its own size. (Sizes that hardly ever come again cost more than they bring.)
+    #[inline]
+    pub fn wants(&self, size_bytes: u64) -> bool {
+        self.missed(size_bytes).load(Relaxed) == size_bytes && self.has_room(size_bytes)
+    }
+
+    #[inline]
+    fn has_room(&self, size_bytes: u64) -> bool {
         size_bytes > KEPT_APART_ABOVE_BYTES
             || self
                 .bin_of(size_bytes)
@@ -292,6 +316,14 @@ impl Lane {
             let freed = self.freed[figure].load(Relaxed).wrapping_add(by);
             self.freed[figure].store(freed, Release);
         }
+    }
+
+    /// Changes whenever anything was counted.
+    #[inline]
+    pub fn events(&self) -> u64 {
+        self.taken[0]
+            .load(Acquire)
+            .wrapping_add(self.freed[0].load(Acquire))
     }
 
     /// What was freed. Of all lanes this is to be read before what was taken: then no free is seen without its

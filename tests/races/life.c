@@ -313,7 +313,74 @@ static void a_release_that_is_refused(void)
     pthread_join(thread, NULL);
 }
 
+/* Memory whose SYNC_MEMOPS was set is the driver's to take back: the attribute is on all of its segment, so neither the block nor a piece of
+ * it is anybody's again. */
+R cuPointerSetAttribute(const void *, int, P);
+
+static void a_block_that_was_set_apart(void)
+{
+    P p, q[64];
+    unsigned on = 1, is = 0;
+    begin();
+    for (unsigned long long bytes = 5000; bytes < 8 << 20; bytes *= 30) {
+        int count = bytes > 1 << 20 ? 12 : 64;
+        OK(cuMemAlloc_v2(&p, bytes));
+        OK(cuPointerSetAttribute(&on, 6, p));
+        OK(cuMemFree_v2(p));
+        for (int i = 0; i < count; i++) {
+            OK(cuMemAlloc_v2(&q[i], bytes));
+            OK(cuPointerGetAttribute(&is, 6, q[i]));
+            IS(is, 0);
+            /* A larger one may have been all of its segment, whose address the driver may give out again. */
+            if (getenv("LD_PRELOAD") && bytes <= 1 << 20) IS(q[i] == p, 0);
+        }
+        for (int i = 0; i < count; i++) OK(cuMemFree_v2(q[i]));
+    }
+}
+
+/* Above 1 MiB memory starts at a multiple of 2 MiB, whatever was allocated before it; in the fast mode of 64 KiB. */
+static void large_blocks_are_aligned(void)
+{
+    const char *mode = getenv("CUSHION_MODE");
+    P p[12], multiple = mode && !strcmp(mode, "fast") ? 64 << 10 : 2 << 20;
+    begin();
+    /* One piece of memory to cut all of them from. */
+    OK(cuMemAlloc_v2(&p[0], 60 << 20));
+    OK(cuMemFree_v2(p[0]));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 12; i++) {
+            OK(cuMemAlloc_v2(&p[i], (1 << 20) + 1 + i * 77777));
+            IS(p[i] % multiple, 0);
+        }
+        for (int i = 0; i < 12; i++) OK(cuMemFree_v2(p[(i * 5 + round) % 12]));
+    }
+}
+
+/* The driver itself is short (SIMCUDA_MEMORY=1G, and no limit): what the pool has cached is no reason to refuse. */
+static void the_driver_is_short(void)
+{
+    P p;
+    uint64_t handle;
+    Prop all = { .type = 1, .location = 1 };
+    begin();
+    if (!getenv("SIMCUDA_MEMORY")) return;
+    for (int way = 0; way < 2; way++) {
+        OK(cuMemAlloc_v2(&p, 600 << 20));
+        OK(cuMemFree_v2(p));
+        if (way) {
+            OK(cuMemCreate(&handle, 700 << 20, &all, 0));
+            OK(cuMemRelease(handle));
+        } else {
+            OK(cuMemAllocManaged(&p, 700 << 20, 1));
+            OK(cuMemFree_v2(p));
+        }
+    }
+}
+
 static const Case cases[] = {
+    { "the driver is short", the_driver_is_short },
+    { "a block that was set apart", a_block_that_was_set_apart },
+    { "large blocks are aligned", large_blocks_are_aligned },
     { "memory of a released primary", memory_of_a_released_primary },
     { "a primary that others hold, too", a_primary_that_others_hold_too },
     { "a release that is refused", a_release_that_is_refused },

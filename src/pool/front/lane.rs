@@ -292,12 +292,10 @@ impl Lane {
         self.end_sequence.store(first + LEASE, Relaxed);
     }
 
+    /// The count comes last, and is read first: who has seen it has seen the bytes that belong to it ([`Lane::events`]).
     #[inline]
     pub fn count_taken(&self, requested_bytes: u64, allocated_bytes: u64) {
-        for (figure, by) in [1, requested_bytes, allocated_bytes]
-            .into_iter()
-            .enumerate()
-        {
+        for (figure, by) in [(1, requested_bytes), (2, allocated_bytes), (0, 1)] {
             let taken = self.taken[figure].load(Relaxed).wrapping_add(by);
             self.taken[figure].store(taken, Release);
             let net = taken.wrapping_sub(self.freed[figure].load(Relaxed)) as i64;
@@ -307,18 +305,16 @@ impl Lane {
         }
     }
 
+    /// In the order of [`Lane::count_taken`].
     #[inline]
     pub fn count_freed(&self, requested_bytes: u64, allocated_bytes: u64) {
-        for (figure, by) in [1, requested_bytes, allocated_bytes]
-            .into_iter()
-            .enumerate()
-        {
+        for (figure, by) in [(1, requested_bytes), (2, allocated_bytes), (0, 1)] {
             let freed = self.freed[figure].load(Relaxed).wrapping_add(by);
             self.freed[figure].store(freed, Release);
         }
     }
 
-    /// Changes whenever anything was counted.
+    /// Changes whenever anything was counted, after all of it was.
     #[inline]
     pub fn events(&self) -> u64 {
         self.taken[0]

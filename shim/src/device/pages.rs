@@ -201,8 +201,8 @@ impl Pages for DriverPages {
             return Err(BackingError::Unavailable);
         }
         let mut address: CUdeviceptr = 0;
-        // SAFETY: the out-parameter is ours.
         outside_captures(|| {
+            // SAFETY: the out-parameter is ours.
             check(unsafe {
                 (self.calls.address_reserve)(&mut address, size_bytes as usize, PAGE_BYTES, 0, 0)
             })
@@ -217,8 +217,8 @@ impl Pages for DriverPages {
 
     fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
         let mut handle = 0;
-        // SAFETY: the out-parameter is ours; the properties live through the call.
         outside_captures(|| {
+            // SAFETY: the out-parameter is ours; the properties live through the call.
             check(unsafe {
                 (self.calls.create)(&mut handle, size_bytes as usize, &self.properties, 0)
             })

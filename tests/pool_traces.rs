@@ -1,6 +1,6 @@
 //! Recorded work through the pool: how much it reserves, and how often it asks the driver.
 //!
-//! `CUSHION_TRACES=<folder>` adds the larger records to those in `tests/data`.
+//! `CUSHION_TRACES=<folder>`, if set, is where they lie.
 
 mod pool_support;
 
@@ -17,7 +17,7 @@ const RECORDS: [(&str, f64, f64); 5] = [
     ("gnn", 97.0, 3.0),
     ("resnet", 96.0, 3.0),
     ("gpt", 92.0, 3.0),
-    ("llama_gen", 92.0, 3.0),
+    ("llama_gen", 88.5, 3.0),
     ("streams", 87.5, 6.0),
 ];
 
@@ -42,13 +42,9 @@ fn show(name: &str, policy: &str, trace: &Trace, outcome: &Outcome) {
 }
 
 fn records() -> impl Iterator<Item = (&'static str, f64, f64, Trace)> {
-    RECORDS.into_iter().filter_map(|(name, percent, calls)| {
-        let trace = trace::read(name);
-        if trace.is_none() {
-            eprintln!("SKIP {name}: set CUSHION_TRACES to the folder with {name}.trace.gz");
-        }
-        Some((name, percent, calls, trace?))
-    })
+    RECORDS
+        .into_iter()
+        .map(|(name, percent, calls)| (name, percent, calls, trace::read(name)))
 }
 
 #[test]
@@ -102,9 +98,7 @@ fn max_split_size_costs_little() {
 
 #[test]
 fn the_same_record_gives_the_same_figures() {
-    let Some(trace) = trace::read("streams") else {
-        return;
-    };
+    let trace = trace::read("streams");
     let first = trace::replay(&trace, fast());
     let second = trace::replay(&trace, fast());
     assert_eq!(first.peak_reserved_bytes, second.peak_reserved_bytes);

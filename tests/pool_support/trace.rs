@@ -24,16 +24,11 @@ pub struct Trace {
     pub torch_calls: u64,
 }
 
-/// The folder of traces: `CUSHION_TRACES`, else what lies in the repository.
-pub fn path_of(name: &str) -> Option<PathBuf> {
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let folders = std::env::var_os("CUSHION_TRACES")
-        .map(PathBuf::from)
-        .into_iter()
-        .chain([own]);
-    folders
-        .map(|folder| folder.join(format!("{name}.trace.gz")))
-        .find(|path| path.is_file())
+/// A recorded trace: in the folder that `CUSHION_TRACES` names, else in the repository.
+pub fn path_of(name: &str) -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/traces");
+    let folder = std::env::var_os("CUSHION_TRACES").map_or(own, PathBuf::from);
+    folder.join(format!("{name}.trace.gz"))
 }
 
 fn figure(header: &str, name: &str) -> u64 {
@@ -45,8 +40,8 @@ fn figure(header: &str, name: &str) -> u64 {
     digits.parse().expect("a number in the header")
 }
 
-pub fn read(name: &str) -> Option<Trace> {
-    let file = std::fs::File::open(path_of(name)?).expect("trace can be opened");
+pub fn read(name: &str) -> Trace {
+    let file = std::fs::File::open(path_of(name)).expect("trace can be opened");
     let mut lines = BufReader::new(GzDecoder::new(file))
         .lines()
         .map(|line| line.unwrap());
@@ -66,11 +61,11 @@ pub fn read(name: &str) -> Option<Trace> {
             }
         })
         .collect();
-    Some(Trace {
+    Trace {
         events,
         torch_peak_bytes: figure(&header, "peak_reserved"),
         torch_calls: figure(&header, "segments"),
-    })
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -12,13 +12,11 @@
 
 use super::contexts::{self, Reach};
 use super::lane::{make_event, Lane};
-use super::pages::DriverPages;
-use super::{capture, order, settings};
+use super::{capture, order};
 use crate::abi::*;
 use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use crate::emit;
-use cushion::pool::{Backing, BackingError, Pages, Range, ScrubTicket};
-use once_cell::sync::OnceCell;
+use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -36,8 +34,6 @@ pub struct DriverBacking {
     /// Time that program threads waited on the host because of the pool, in nanoseconds.
     pub waited_ns: AtomicU64,
     lane: Mutex<Option<Lane>>,
-    /// Mapped memory, once it was asked for; `None` inside: it cannot be had.
-    pages: OnceCell<Option<DriverPages>>,
     spare_events: Mutex<Vec<usize>>,
 }
 
@@ -63,19 +59,8 @@ impl DriverBacking {
             device,
             waited_ns: AtomicU64::new(0),
             lane: Mutex::new(None),
-            pages: OnceCell::new(),
             spare_events: Mutex::new(Vec::new()),
         }
-    }
-
-    /// The mapped memory of this context, if it has any.
-    pub fn mapped(&self) -> Option<&DriverPages> {
-        self.pages.get()?.as_ref()
-    }
-
-    /// Whether memory of this context may be mapped.
-    pub fn is_mapping(&self) -> bool {
-        self.mapped().is_some()
     }
 
     pub(super) fn driver(&self) -> Result<&'static Driver, BackingError> {
@@ -325,21 +310,5 @@ impl Backing for DriverBacking {
 
     fn sole_stream(&self) -> bool {
         order::is_given()
-    }
-
-    fn pages(&self) -> Option<&dyn Pages> {
-        if !settings::get().config.backing.value.is_mapped() {
-            return None;
-        }
-        let pages = match self.pages.get() {
-            Some(pages) => pages.as_ref(),
-            // What the first try would do to a capture was not measured.
-            None if capture::active() => None,
-            None => self
-                .pages
-                .get_or_init(|| DriverPages::probe(self.driver().ok()?, self.device))
-                .as_ref(),
-        };
-        pages.map(|pages| pages as &dyn Pages)
     }
 }

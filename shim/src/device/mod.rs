@@ -9,7 +9,6 @@ pub mod imports;
 pub mod lane;
 pub mod limits;
 pub mod order;
-pub mod pages;
 pub mod physical;
 pub mod reclaim;
 pub mod scrub;

@@ -105,12 +105,13 @@ fn refuse_planted_links(directory: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::Write;
     use std::os::unix::fs::{symlink, PermissionsExt};
 
-    fn names(directory: &Path) -> Vec<String> {
+    /// The names in a directory, sorted.
+    pub(crate) fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap();
         let mut names: Vec<String> = entries
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

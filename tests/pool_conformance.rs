@@ -411,8 +411,8 @@ fn a_grant_says_where_it_came_from() {
     assert_eq!((third.origin, third.address), (Origin::Hit, first.address));
 }
 
-#[test]
-fn a_block_freed_lately_is_free_for_everybody() {
+/// A pool that keeps blocks in front, over a backing whose one stream is a barrier for all.
+fn with_a_front() -> (Pool, Watched) {
     let settings = Settings {
         scrub: None,
         ..Settings::default()
@@ -421,7 +421,12 @@ fn a_block_freed_lately_is_free_for_everybody() {
     backing
         .sole_stream
         .store(true, std::sync::atomic::Ordering::SeqCst);
-    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    (Pool::new(settings, Arc::new(Budget::new(None))), backing)
+}
+
+#[test]
+fn a_block_freed_lately_is_free_for_everybody() {
+    let (pool, backing) = with_a_front();
     let mut program = Program::new(&pool, &backing);
     // Twice, so that the second free is that of a block which was handed out again.
     for _ in 0..2 {
@@ -470,15 +475,7 @@ fn a_block_freed_lately_is_free_for_everybody() {
 
 #[test]
 fn a_peak_is_seen_between_two_looks() {
-    let settings = Settings {
-        scrub: None,
-        ..Settings::default()
-    };
-    let backing = Watched::new(512 * MIB, false);
-    backing
-        .sole_stream
-        .store(true, std::sync::atomic::Ordering::SeqCst);
-    let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+    let (pool, backing) = with_a_front();
     let mut program = Program::new(&pool, &backing);
     for size_bytes in [512, 1024] {
         program.allocate(size_bytes, false, false).unwrap();

@@ -24,17 +24,9 @@ fn fill(file: &mut File, report: &Report) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::tests::names;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-
-    fn names(directory: &Path) -> Vec<String> {
-        let entries = fs::read_dir(directory).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
 
     #[test]
     fn a_report_replaces_the_one_before_and_leaves_nothing_else() {

@@ -128,42 +128,17 @@ static void work_of_a_context_that_leaves(void)
 }
 
 /* Another device's stream copies to memory that is freed already. Copies need no peer access. What a free of the driver's waits for with two
- * devices was not measured, so this is asked of the pool alone. */
-static void a_copy_from_another_device(void)
-{
-    H there, stream, popped, module, here = begin();
-    P p, source, again;
-    if (!getenv("LD_PRELOAD")) return;
-    module = the_module;
-    OK(cuMemAlloc_v2(&p, 5000));
-    OK(cuDevicePrimaryCtxRetain(&there, 1));
-    OK(cuCtxSetCurrent(there));
-    OK(cuModuleLoadData(&the_module, "any image"));
-    OK(cuMemAlloc_v2(&source, 5000));
-    OK(cuMemsetD8_v2(source, 9, 5000));
-    OK(cuStreamCreate(&stream, 1));
-    OK(spin(80, stream));
-    OK(cuMemcpyDtoDAsync_v2(p, source, 5000, stream));
-    the_module = module;
-    OK(cuCtxSetCurrent(here));
-    OK(cuMemFree_v2(p));
-    OK(cuMemAlloc_v2(&again, 5000));
-    OK(fill(again, 5000, 1, NULL));
-    OK(cuCtxSynchronize());
-    usleep(150000);
-    IS(wrong(again, 5000, 1, NULL), 0);
-    OK(cuCtxPushCurrent_v2(there));
-    OK(cuCtxPopCurrent_v2(&popped));
-}
-
-/* The same by ways that do not show it: the stream of another device than the current one, and a graph. */
+ * devices was not measured, so this is asked of the pool alone. Two ways do not show it: the stream of another device than the current one,
+ * and a graph. */
 typedef struct { size_t x, y, z, lod; unsigned kind; void *host; P device; H array; void *reserved; size_t pitch, height; } Side;
 typedef struct { Side from, to; size_t width, height, depth; } Copy;
 R cuGraphAddMemcpyNode(H *, H, const H *, size_t, const Copy *, H);
 
+enum { PLAINLY, ON_ANOTHER_DEVICES_STREAM, IN_A_GRAPH };
+
 static void late_copy_elsewhere(int way)
 {
-    H there, stream, module, graph, executable, node, here = begin();
+    H there, stream, popped, module, graph, executable, node, here = begin();
     P p, source, again;
     if (!getenv("LD_PRELOAD")) return;
     module = the_module;
@@ -176,7 +151,9 @@ static void late_copy_elsewhere(int way)
     OK(cuStreamCreate(&stream, 1));
     OK(spin(80, stream));
     the_module = module;
-    if (way == 0) {
+    if (way == PLAINLY) {
+        OK(cuMemcpyDtoDAsync_v2(p, source, 5000, stream));
+    } else if (way == ON_ANOTHER_DEVICES_STREAM) {
         OK(cuCtxSetCurrent(here));
         OK(cuMemcpyDtoDAsync_v2(p, p, 0, stream));
         OK(cuMemsetD8Async(p, 9, 5000, stream));
@@ -194,10 +171,13 @@ static void late_copy_elsewhere(int way)
     OK(cuCtxSynchronize());
     usleep(150000);
     IS(wrong(again, 5000, 1, NULL), 0);
+    OK(cuCtxPushCurrent_v2(there));
+    OK(cuCtxPopCurrent_v2(&popped));
 }
 
-static void a_copy_on_another_devices_stream(void) { late_copy_elsewhere(0); }
-static void a_graph_of_another_device(void) { late_copy_elsewhere(1); }
+static void a_copy_from_another_device(void) { late_copy_elsewhere(PLAINLY); }
+static void a_copy_on_another_devices_stream(void) { late_copy_elsewhere(ON_ANOTHER_DEVICES_STREAM); }
+static void a_graph_of_another_device(void) { late_copy_elsewhere(IN_A_GRAPH); }
 
 /* The thread's own stream of one context captures; the thread uses another. */
 static void a_capture_on_the_threads_own_stream(void)

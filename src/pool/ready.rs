@@ -160,7 +160,7 @@ impl Pool {
         }
         for (block, mut past) in taken {
             if let Some(ticket) = ticket {
-                state.clear_dirt(block);
+                state.set_dirt(block, false);
                 past = past.joined_with(Past { epoch: 0, ticket });
             }
             state.put(block, past);
@@ -251,9 +251,6 @@ impl State {
 
     /// All of a block is dirty, or clean.
     pub fn set_dirt(&mut self, block: u32, is_dirty: bool) {
-        if !is_dirty {
-            return self.clear_dirt(block);
-        }
         let Entry {
             address,
             size_bytes,
@@ -265,32 +262,17 @@ impl State {
             segment.granule(address),
             segment.granule(address + size_bytes - 1) + 1,
         );
-        if let Some(dirt) = &mut segment.dirt {
-            dirt.set_range(from, to);
+        match &mut segment.dirt {
+            Some(dirt) if is_dirty => dirt.set_range(from, to),
+            Some(dirt) => dirt.clear_range(from, to),
+            None => {}
         }
     }
 
     /// `ranges`, all dirt of a block, are clean.
     fn clean(&mut self, block: u32, ranges: &[Range]) {
-        self.clear_dirt(block);
+        self.set_dirt(block, false);
         self.stats.scrubbed_bytes += ranges.iter().map(|range| range.size_bytes).sum::<u64>();
-    }
-
-    fn clear_dirt(&mut self, block: u32) {
-        let Entry {
-            address,
-            size_bytes,
-            segment,
-            ..
-        } = self.blocks[block];
-        let segment = &mut self.segments[segment];
-        let (from, to) = (
-            segment.granule(address),
-            segment.granule(address + size_bytes - 1) + 1,
-        );
-        if let Some(dirt) = &mut segment.dirt {
-            dirt.clear_range(from, to);
-        }
     }
 
     /// The free block that was hinted at last, if it is one still.

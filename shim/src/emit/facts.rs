@@ -136,18 +136,25 @@ pub fn trace_header() -> serde_json::Value {
     })
 }
 
-/// The figures of this moment, without the maps and the leaks.
-pub fn figures() -> serde_json::Value {
-    let contexts = contexts::all();
-    let live = contexts.iter().map(|context| PoolInput {
+fn live_pool(context: &contexts::Context, snapshot: PoolSnapshot) -> PoolInput {
+    PoolInput {
         context: context.serial,
         device: context.backing.device as u32,
         retired: false,
         wait_seconds: wait_seconds(context),
-        snapshot: PoolSnapshot {
+        snapshot,
+    }
+}
+
+/// The figures of this moment, without the maps and the leaks.
+pub fn figures() -> serde_json::Value {
+    let contexts = contexts::all();
+    let live = contexts.iter().map(|context| {
+        let snapshot = PoolSnapshot {
             stats: context.pool.stats(),
             ..PoolSnapshot::default()
-        },
+        };
+        live_pool(context, snapshot)
     });
     let input = ReportInput {
         devices: limits::devices(),
@@ -177,13 +184,9 @@ pub fn figures() -> serde_json::Value {
 /// Everything, now.
 pub fn input(reason: Reason) -> ReportInput {
     let contexts = contexts::all();
-    let live = contexts.iter().map(|context| PoolInput {
-        context: context.serial,
-        device: context.backing.device as u32,
-        retired: false,
-        wait_seconds: wait_seconds(context),
-        snapshot: context.pool.snapshot(),
-    });
+    let live = contexts
+        .iter()
+        .map(|context| live_pool(context, context.pool.snapshot()));
     ReportInput {
         reason,
         now_unix_seconds: SystemTime::now()

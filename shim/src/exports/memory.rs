@@ -48,6 +48,7 @@ pub unsafe fn alloc(
         By::Driver => direct(
             size_bytes as u64,
             || unsafe { real(address, size_bytes) },
+            // SAFETY: not null; read after the driver has written it.
             || unsafe { *address },
         ),
     }

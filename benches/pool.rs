@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cushion::pool::{
-    Backing, BackingError, Budget, FreeMode, Pool, Range, Request, ScrubTicket, Settings,
+    Backing, BackingError, Budget, Fence, FreeMode, Pool, Range, Request, ScrubTicket, Settings,
 };
 
 const MIB: u64 = 1 << 20;
@@ -27,8 +27,8 @@ impl Backing for Costless {
     fn release(&self, _: Range) -> Result<(), BackingError> {
         Ok(())
     }
-    fn fence(&self) -> Result<(), BackingError> {
-        Ok(())
+    fn fence(&self) -> Result<Fence, BackingError> {
+        Ok(Fence::UNWATCHED)
     }
     fn synchronize(&self) -> Result<(), BackingError> {
         Ok(())

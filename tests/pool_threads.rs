@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use cushion::pool::{
-    Backing, BackingError, Budget, FreeMode, FreeOutcome, Pool, Range, Refusal, Request,
+    Backing, BackingError, Budget, Fence, FreeMode, FreeOutcome, Pool, Range, Refusal, Request,
     ScrubTicket, Settings,
 };
 use pool_support::program::{assert_nothing_left, Live, Program};
@@ -173,9 +173,9 @@ impl Backing for Context {
         std::thread::yield_now();
         Ok(())
     }
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         std::thread::yield_now();
-        Ok(())
+        Ok(Fence::UNWATCHED)
     }
     fn synchronize(&self) -> Result<(), BackingError> {
         std::thread::yield_now();

@@ -177,9 +177,10 @@ impl Pool {
             Outside::Forgotten(_) => return Err(Refusal::Forgotten),
             Outside::Back(_, Err(BackingError::Failed(code))) => return Err(Refusal::Failed(code)),
             Outside::Back(state, Err(_)) => (state, true),
-            Outside::Back(mut state, Ok(())) => {
+            Outside::Back(mut state, Ok(fence)) => {
                 state.stats.fences += 1;
                 state.drained(mark);
+                state.fenced(mark, fence);
                 drop(state);
                 let words = (plan.request.size_bytes, plan.request.tag);
                 if let Some((address, sequence)) =

@@ -4,6 +4,8 @@
 //! its lock** (hazard 9), from whichever program thread is inside the pool; an implementation may be called from many
 //! threads at once and must not call back into the pool.
 
+use super::mapped::Quiet;
+
 /// Why a backing did not do what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackingError {
@@ -20,6 +22,15 @@ pub enum BackingError {
 /// ticket that has completed implies every earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ScrubTicket(pub u64);
+
+/// A barrier, by which the backing can be asked whether it has passed on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence(pub u64);
+
+impl Fence {
+    /// The backing cannot tell whether it has passed.
+    pub const UNWATCHED: Fence = Fence(0);
+}
 
 /// A range of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +52,16 @@ pub trait Backing {
 
     /// Device half of a free: all work submitted after this call, on any stream of any context that can reach the
     /// memory, runs after all work submitted before it. The host does not wait.
-    fn fence(&self) -> Result<(), BackingError>;
+    fn fence(&self) -> Result<Fence, BackingError>;
 
     /// Host half of a free: returns when all work submitted to the device earlier has ended.
     fn synchronize(&self) -> Result<(), BackingError>;
 
     /// Starts filling `ranges` with `byte` on a stream of the backing's own, after all work submitted before this
     /// call. The program's later work is not yet ordered behind it: that is [`Backing::join_scrub`].
+    ///
+    /// # Errors
+    /// After [`BackingError::Failed`] some of the filling may have been queued, to run at any time.
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError>;
 
     /// All work submitted after this call runs after the scrub of `ticket` and of every earlier one. The host does not wait.
@@ -74,7 +88,7 @@ pub trait Backing {
 ///
 /// # Rules of the driver that the pool keeps to
 /// Sizes and addresses are multiples of 2 MiB. A handle is mapped whole, at one place at a time here, and unmapped as a
-/// whole. Unmapping does not wait for the device: the pool unmaps only what no work can touch any more.
+/// whole. Unmapping does not wait for the device: the pool unmaps only what no work can touch any more ([`Quiet`]).
 pub trait Pages {
     /// Whether memory that the pool takes from now on is to be mapped; else it takes segments. Memory that is mapped
     /// already stays in use.
@@ -92,16 +106,17 @@ pub trait Pages {
     /// the memory of this context. After an error nothing is mapped there.
     fn map(&self, handle: u64, range: Range) -> Result<(), BackingError>;
 
-    /// Takes the one handle behind `range` away from it. Does not wait for device work. After an error it is still there.
-    fn unmap(&self, range: Range) -> Result<(), BackingError>;
+    /// Takes the one handle behind a range away from it. Does not wait for device work: that is what the proof is for.
+    /// After an error it is still there.
+    fn unmap(&self, what: &Quiet) -> Result<(), BackingError>;
 
     /// Gives a handle that is mapped nowhere back to the driver. There is no way to go on if the driver refuses: whatever
     /// it says, the pool forgets the handle.
     fn destroy(&self, handle: u64);
 
-    /// Whether the latest [`Backing::fence`] has passed on the device: all work submitted before it has ended. Does
-    /// not wait; `false` when it cannot be known now.
-    fn fence_has_passed(&self) -> bool {
+    /// Whether this barrier, which [`Backing::fence`] gave, is known to have passed on the device: all work submitted
+    /// before that call has ended. Does not wait; `false` when it cannot be known, now or at all.
+    fn has_passed(&self, _fence: Fence) -> bool {
         false
     }
 

@@ -134,8 +134,7 @@ impl Pool {
     /// The wait that began after `mark` was taken has ended well: what was freed before the mark needs no barrier.
     pub fn drained(&self, mark: Mark) {
         let mut state = self.lock();
-        state.drained(mark);
-        state.settled(mark);
+        state.program_waited(mark);
     }
 
     /// The context is destroyed: drops everything without a call to the backing. Returns the blocks that were live,

@@ -143,17 +143,14 @@ impl Pool {
     #[cold]
     fn free_after_wait<'a, B: Backing>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         backing: &B,
         leaving: Leaving,
         past: Past,
     ) -> FreeOutcome {
-        let mark = state.mark();
-        match self.outside(state, || backing.synchronize()) {
+        match self.wait(state, backing) {
             Outside::Back(mut state, Ok(())) => {
                 state.stats.host_waits += 1;
-                state.drained(mark);
-                state.settled(mark);
                 self.finish_free(state, backing, leaving, past, false)
             }
             // The driver cannot wait now: the device half of the free still holds.

@@ -60,10 +60,11 @@ mod state;
 mod tickets;
 mod walk;
 
-pub use backing::{Backing, BackingError, Pages, Range, ScrubTicket};
+pub use backing::{Backing, BackingError, Fence, Pages, Range, ScrubTicket};
 pub use barriers::Mark;
 pub use budget::{Budget, OverLimit};
 pub use facade::Pool;
+pub use mapped::Quiet;
 pub use request::{Block, Found, FreeMode, FreeOutcome, Grant, Origin, Refusal, Request, Usage};
 pub use settings::Settings;
 pub use snapshot::{

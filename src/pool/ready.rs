@@ -59,10 +59,10 @@ impl Pool {
             return match self.outside(state, || backing.fence()) {
                 Outside::Forgotten(_) => Made::Forgotten,
                 Outside::Back(mut state, answer) => match answer {
-                    Ok(()) => {
+                    Ok(fence) => {
                         state.stats.fences += 1;
                         state.drained(mark);
-                        state.fenced(mark);
+                        state.fenced(mark, fence);
                         Made::Ready(state)
                     }
                     Err(error) => refused(state, past, error),
@@ -92,6 +92,7 @@ impl Pool {
                 self.join(state, backing, past)
             }
             Outside::Back(state, Err(BackingError::Failed(code))) => {
+                let past = state.past_after_failure(past);
                 Made::Failed(state, past, code)
             }
             Outside::Back(state, Err(_)) if fresh => Made::Ready(state),
@@ -162,6 +163,8 @@ impl Pool {
             if let Some(ticket) = ticket {
                 state.set_dirt(block, false);
                 past = past.joined_with(Past { epoch: 0, ticket });
+            } else {
+                past = state.past_after_failure(past);
             }
             state.put(block, past);
         }

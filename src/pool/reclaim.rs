@@ -24,7 +24,6 @@ impl Pool {
                 state.remove_segment(index);
                 state.stats.release_calls += 1;
                 state.drained(mark);
-                state.settled(mark);
                 self.budget.uncharge(range.size_bytes);
                 Outside::Back(state, Ok(range.size_bytes))
             }

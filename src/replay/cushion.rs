@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::driver::Figures;
 use super::{Driver, Full, Policy, Request};
 use crate::pool::{
-    self, Backing, BackingError, Budget, FreeMode, Pages, Pool, Range, ScrubTicket, Settings,
+    self, Backing, BackingError, Budget, Fence, FreeMode, Pages, Pool, Quiet, Range, ScrubTicket,
+    Settings,
 };
 
 /// The pool that `libcushion.so` holds, with the settings it would have.
@@ -90,9 +91,9 @@ impl Backing for Model {
         Ok(())
     }
 
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         self.driver.borrow_mut().fence();
-        Ok(())
+        Ok(Fence::UNWATCHED)
     }
 
     fn synchronize(&self) -> Result<(), BackingError> {
@@ -139,8 +140,10 @@ impl Pages for Model {
         Ok(())
     }
 
-    fn unmap(&self, range: Range) -> Result<(), BackingError> {
-        self.driver.borrow_mut().unmap_handle(range.size_bytes);
+    fn unmap(&self, what: &Quiet) -> Result<(), BackingError> {
+        self.driver
+            .borrow_mut()
+            .unmap_handle(what.range().size_bytes);
         Ok(())
     }
 

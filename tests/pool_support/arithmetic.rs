@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::Mutex;
 
-use cushion::pool::{Backing, BackingError, Pages, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Fence, Pages, Quiet, Range, ScrubTicket};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const MIB: u64 = 1 << 20;
@@ -151,7 +151,8 @@ impl Pages for Arithmetic {
         Ok(())
     }
 
-    fn unmap(&self, range: Range) -> Result<(), BackingError> {
+    fn unmap(&self, what: &Quiet) -> Result<(), BackingError> {
+        let range = what.range();
         let mut mapping = self.mapping.lock().unwrap();
         let was = mapping.mapped.remove(&range.address);
         assert_eq!(
@@ -208,9 +209,9 @@ impl Backing for Arithmetic {
         Ok(())
     }
 
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         self.fence_calls.fetch_add(1, SeqCst);
-        Ok(())
+        Ok(Fence::UNWATCHED)
     }
 
     fn synchronize(&self) -> Result<(), BackingError> {

@@ -4,11 +4,11 @@
 //! orders every use with a smaller stamp. What a block must satisfy when it is handed out is checked by [`Watched::hand_out`].
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Mutex;
 
-use cushion::pool::{Backing, BackingError, Pages, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Fence, Pages, Quiet, Range, ScrubTicket};
 
 use super::arithmetic::Arithmetic;
 
@@ -49,8 +49,8 @@ struct Truth {
     loose: BTreeMap<u64, Vec<Range>>,
     /// The host knows that every use stamped below this has ended.
     ended: u64,
-    /// What that will be when the latest barrier has passed.
-    fenced: u64,
+    /// Barriers that were made, by when they began.
+    fences: BTreeSet<u64>,
     /// Ranges that must not be handed out.
     kept: Vec<Range>,
     live: BTreeMap<u64, u64>,
@@ -345,17 +345,15 @@ impl Backing for Watched {
         self.truth.lock().unwrap().vacate(segment);
         self.below.release(segment)?;
         self.barrier(begun);
-        self.ended(begun);
         Ok(())
     }
 
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         let begun = self.enter(true)?;
         std::thread::yield_now();
         self.barrier(begun);
-        let mut truth = self.truth.lock().unwrap();
-        truth.fenced = truth.fenced.max(begun);
-        Ok(())
+        self.truth.lock().unwrap().fences.insert(begun);
+        Ok(Fence(begun))
     }
 
     fn synchronize(&self) -> Result<(), BackingError> {
@@ -367,7 +365,18 @@ impl Backing for Watched {
     }
 
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
-        let begun = self.enter(true)?;
+        let begun = match self.enter(true) {
+            Ok(begun) => begun,
+            Err(error) => {
+                // Some of it was queued before the call failed.
+                let mut truth = self.truth.lock().unwrap();
+                let begun = truth.now;
+                if let (BackingError::Failed(_), Some(&range)) = (error, ranges.first()) {
+                    truth.used.push((range, begun));
+                }
+                return Err(error);
+            }
+        };
         let mut truth = self.truth.lock().unwrap();
         for &range in ranges {
             for (&address, &size_bytes) in &truth.live {
@@ -448,7 +457,8 @@ impl Pages for Watched {
         Ok(())
     }
 
-    fn unmap(&self, range: Range) -> Result<(), BackingError> {
+    fn unmap(&self, what: &Quiet) -> Result<(), BackingError> {
+        let range = what.range();
         self.enter(true)?;
         let mut truth = self.truth.lock().unwrap();
         let handle = self.below.handle_at(range).expect("a whole mapping");
@@ -475,7 +485,7 @@ impl Pages for Watched {
             .loose
             .insert(handle, parts.into_iter().map(relative).collect());
         truth.vacate(range);
-        self.below.unmap(range)
+        self.below.unmap(what)
     }
 
     fn destroy(&self, handle: u64) {
@@ -483,11 +493,15 @@ impl Pages for Watched {
         Pages::destroy(&self.below, handle);
     }
 
-    fn fence_has_passed(&self) -> bool {
+    fn has_passed(&self, fence: Fence) -> bool {
         let mut truth = self.truth.lock().unwrap();
+        assert!(
+            truth.fences.contains(&fence.0),
+            "asked for a barrier that was never made"
+        );
         let passed = truth.now.is_multiple_of(3);
         if passed {
-            truth.ended = truth.ended.max(truth.fenced);
+            truth.ended = truth.ended.max(fence.0);
         }
         passed
     }

@@ -16,7 +16,7 @@ use super::{capture, order};
 use crate::abi::*;
 use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use crate::emit;
-use cushion::pool::{Backing, BackingError, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Fence, Range, ScrubTicket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -257,10 +257,10 @@ impl Backing for DriverBacking {
         outcome
     }
 
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         let driver = self.driver()?;
         let Some(events) = &driver.context_events else {
-            return self.wait_on_host(driver, false);
+            return self.wait_on_host(driver, false).map(|()| Fence::UNWATCHED);
         };
         self.record_all(driver, events, |reach, event| match reach {
             [] => self.wait(events, event),
@@ -268,6 +268,7 @@ impl Backing for DriverBacking {
                 .iter()
                 .try_for_each(|other| other.backing().wait(events, event)),
         })
+        .map(|()| Fence::UNWATCHED)
     }
 
     fn synchronize(&self) -> Result<(), BackingError> {

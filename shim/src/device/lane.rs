@@ -20,6 +20,14 @@ pub fn make_event(driver: &Driver) -> Result<CUevent, BackingError> {
     Ok(event)
 }
 
+/// A code as the pool takes it: what is queued already will run, so that nothing but a failure can be said of it.
+fn answer(code: Status, any_queued: bool) -> Result<(), BackingError> {
+    match check(code) {
+        Err(BackingError::OutOfMemory) if any_queued => Err(BackingError::Failed(code)),
+        outcome => outcome,
+    }
+}
+
 /// See the module.
 pub struct Lane {
     stream: usize,
@@ -59,16 +67,20 @@ impl Lane {
         byte: u8,
     ) -> Result<ScrubTicket, BackingError> {
         let stream = self.stream as CUstream;
+        let mut any_queued = false;
         for range in ranges {
             // SAFETY: the range lies in a segment of this pool and is in nobody's hands (ONE-PLACE).
-            check(unsafe {
+            let code = unsafe {
                 (driver.memset_d8_async)(range.address, byte, range.size_bytes as usize, stream)
-            })?;
+            };
+            answer(code, any_queued)?;
+            any_queued = true;
         }
         let ticket = ScrubTicket(self.next_ticket);
         self.next_ticket += 1;
         // SAFETY: stream and event are live.
-        check(unsafe { (driver.event_record)(self.event(ticket), stream) })?;
+        let code = unsafe { (driver.event_record)(self.event(ticket), stream) };
+        answer(code, any_queued)?;
         Ok(ticket)
     }
 

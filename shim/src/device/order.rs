@@ -81,6 +81,7 @@ fn end(reason: &'static str) {
             let _ = context
                 .backing
                 .fence()
+                .map(drop)
                 .or_else(|_| context.backing.synchronize());
         }
     }

@@ -17,7 +17,7 @@ use super::super::{Backing, BackingError, Pages, Range, Refusal, SegmentKind};
 use super::execute::{carry_out, Came, Origin, Step};
 use super::site::Site;
 use super::sources::Source;
-use super::Handle;
+use super::{Handle, Quiet};
 
 /// Addresses reserved at first, for large requests and for those up to 1 MiB. What is reserved next is larger: addresses
 /// cost nothing, but the tables of a range grow with it.
@@ -96,31 +96,22 @@ impl Pool {
     /// Learns whether the work on freed blocks has ended, waiting for it if need be.
     fn settle<'a, B: Backing>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         backing: &B,
         pages: &dyn Pages,
         ladder: &mut Ladder,
     ) -> Rung<'a> {
         if !ladder.mapped.polled {
             ladder.mapped.polled = true;
-            let fenced = state.mapped.fenced;
-            return match self.outside(state, || pages.fence_has_passed()) {
+            return match self.poll(state, pages) {
                 Outside::Forgotten(_) => Rung::Done(Err(Refusal::Forgotten)),
-                Outside::Back(mut state, passed) => {
-                    if passed {
-                        state.fence_has_passed(fenced);
-                    }
-                    Rung::Again(state)
-                }
+                Outside::Back(state, _) => Rung::Again(state),
             };
         }
-        let mark = state.mark();
-        match self.outside(state, || backing.synchronize()) {
+        match self.wait(state, backing) {
             Outside::Forgotten(_) => Rung::Done(Err(Refusal::Forgotten)),
             Outside::Back(mut state, Ok(())) => {
                 state.stats.host_waits += 1;
-                state.drained(mark);
-                state.settled(mark);
                 Rung::Again(state)
             }
             Outside::Back(_, Err(BackingError::Failed(code))) => {
@@ -250,6 +241,15 @@ impl Pool {
             mut sources,
             new_bytes,
         } = supply;
+        let by_piece: Vec<Option<u64>> = pieces
+            .iter()
+            .map(|(_, source)| source.map(|index| sources[index].address))
+            .collect();
+        let Some(taken) = state.take_sources(&mut sources) else {
+            // The charge is for another try.
+            self.budget.uncharge(new_bytes);
+            return Rung::Again(state);
+        };
         let free: Vec<(u32, Past)> = site
             .parts
             .iter()
@@ -274,21 +274,26 @@ impl Pool {
             }
             to.push(block);
         }
-        let by_piece: Vec<Option<u64>> = pieces
-            .iter()
-            .map(|(_, source)| source.map(|index| sources[index].address))
+        let mut taken: Vec<(u32, Option<Quiet>)> = taken
+            .into_iter()
+            .map(|(block, quiet)| (block, Some(quiet)))
             .collect();
-        let taken = state.take_sources(&mut sources);
         let mut steps = Vec::with_capacity(pieces.len());
         let mut from = Vec::with_capacity(pieces.len());
         for ((range, _), address) in pieces.iter().zip(by_piece) {
             let source = address
                 .and_then(|address| sources.binary_search_by_key(&address, |s| s.address).ok());
-            from.push(source.map(|index| (taken[index], sources[index].past)));
-            let origin = source.map_or(Origin::New, |index| Origin::Moved {
-                from: sources[index].address,
-                handle: sources[index].handle,
+            let moved = source.and_then(|index| {
+                let quiet = taken[index].1.take()?;
+                Some((taken[index].0, sources[index], quiet))
             });
+            let (block, origin) = match moved {
+                None => (None, Origin::New),
+                Some((block, Source { handle, past, .. }, from)) => {
+                    (Some((block, past)), Origin::Moved { from, handle })
+                }
+            };
+            from.push(block);
             steps.push(Step { origin, to: *range });
         }
         let (mut state, came, answer) = match self.outside(state, || carry_out(pages, &steps)) {
@@ -300,10 +305,12 @@ impl Pool {
         };
         let fresh_is_dirty = !pages.fresh_is_zero() || self.settings.scrub.unwrap_or(0) != 0;
         for (index, (step, came)) in steps.iter().zip(came).enumerate() {
-            match step.origin {
-                Origin::New => self.settle_new(&mut state, to[index], *step, came, fresh_is_dirty),
+            match &step.origin {
+                Origin::New => {
+                    self.settle_new(&mut state, to[index], step.to, came, fresh_is_dirty)
+                }
                 Origin::Moved {
-                    from: address,
+                    from: quiet,
                     handle,
                 } => {
                     let Some((block, past)) = from[index] else {
@@ -311,7 +318,7 @@ impl Pool {
                     };
                     self.settle_moved(
                         &mut state,
-                        (address, handle),
+                        (quiet.range().address, *handle),
                         (block, past),
                         (to[index], step.to),
                         came,
@@ -337,15 +344,15 @@ impl Pool {
     }
 
     /// A new handle is mapped, or not.
-    fn settle_new(&self, state: &mut State, block: u32, step: Step, came: Came, dirty: bool) {
-        let size_bytes = step.to.size_bytes;
+    fn settle_new(&self, state: &mut State, block: u32, to: Range, came: Came, dirty: bool) {
+        let size_bytes = to.size_bytes;
         let Came::Mapped(id) = came else {
             self.budget.uncharge(size_bytes);
             state.put_hole(block);
             return;
         };
         let handle = Handle { id, size_bytes };
-        state.mapped.handles.insert(step.to.address, handle);
+        state.mapped.handles.insert(to.address, handle);
         state.stats.reserved_bytes.rise(size_bytes);
         state.stats.segments.rise(1);
         state.stats.reserve_calls += 1;

@@ -1,19 +1,19 @@
 //! Carrying out a plan: the calls of the backing, outside the lock, and what came of each.
 
 use super::super::{BackingError, Pages, Range};
-use super::Handle;
+use super::{Handle, Quiet};
 
 /// Where the memory of one piece comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Origin {
     /// A new handle.
     New,
-    /// A handle that is mapped at this address now.
-    Moved { from: u64, handle: Handle },
+    /// A handle that is mapped elsewhere now.
+    Moved { from: Quiet, handle: Handle },
 }
 
 /// One piece to be mapped.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Step {
     pub origin: Origin,
     pub to: Range,
@@ -42,9 +42,9 @@ pub(super) fn carry_out(
             came.push(Came::Undone);
             continue;
         }
-        let (outcome, answer) = match step.origin {
+        let (outcome, answer) = match &step.origin {
             Origin::New => create(pages, step.to),
-            Origin::Moved { from, handle } => relocate(pages, from, handle, step.to),
+            Origin::Moved { from, handle } => relocate(pages, from, *handle, step.to),
         };
         came.push(outcome);
         error = answer;
@@ -68,21 +68,17 @@ fn create(pages: &dyn Pages, to: Range) -> (Came, Result<(), BackingError>) {
 
 fn relocate(
     pages: &dyn Pages,
-    from: u64,
+    from: &Quiet,
     handle: Handle,
     to: Range,
 ) -> (Came, Result<(), BackingError>) {
-    let old = Range {
-        address: from,
-        size_bytes: handle.size_bytes,
-    };
-    if let Err(error) = pages.unmap(old) {
+    if let Err(error) = pages.unmap(from) {
         return (Came::Undone, Err(error));
     }
     let Err(error) = pages.map(handle.id, to) else {
         return (Came::Mapped(handle.id), Ok(()));
     };
-    if pages.map(handle.id, old).is_ok() {
+    if pages.map(handle.id, from.range()).is_ok() {
         return (Came::Undone, Err(error));
     }
     pages.destroy(handle.id);

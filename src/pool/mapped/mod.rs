@@ -10,7 +10,7 @@
 //! # Invariants, besides those of the pool
 //! * **COVERED** the handles tile exactly the parts of mapped segments that are no holes.
 //! * **SETTLED** a handle is unmapped only after the host has learned that all work submitted before its blocks' last free, and
-//!   every scrub of them, has ended: unmapping does not wait, and late work would fault.
+//!   every scrub of them, has ended: unmapping does not wait, and late work would fault. `settled` has the proof.
 //! * **PINNED** a mapped segment is never idle, so it stays until the context ends; only handles come and go.
 //!
 //! # Cost
@@ -21,6 +21,7 @@ mod build;
 mod execute;
 mod release;
 mod retired;
+mod settled;
 mod site;
 mod sources;
 
@@ -29,7 +30,10 @@ use std::collections::BTreeMap;
 use super::arena::{Entry, Past, Use, NONE};
 use super::segments::Segment;
 use super::state::State;
-use super::{Mark, Range, SegmentKind};
+use super::{Range, SegmentKind};
+use settled::Settled;
+
+pub use settled::Quiet;
 
 /// Larger requests are not served from mapped memory. No device has as much.
 pub(super) const LARGEST_MAPPED_BYTES: u64 = 1 << 40;
@@ -53,10 +57,8 @@ pub(super) struct Mapped {
     pub retired: BTreeMap<u64, u32>,
     /// Mapped segments for requests up to 1 MiB.
     pub small_ranges: u32,
-    /// What the host knows to have ended: work before the frees of these epochs, and these scrubs.
-    settled: Past,
-    /// What the latest barrier covers, until it is known to have passed.
-    fenced: Past,
+    /// What the host knows to have ended.
+    settled: Settled,
 }
 
 impl Mapped {
@@ -66,8 +68,7 @@ impl Mapped {
             holes: BTreeMap::new(),
             retired: BTreeMap::new(),
             small_ranges: 0,
-            settled: Past::FRESH,
-            fenced: Past::FRESH,
+            settled: Settled::new(),
         }
     }
 
@@ -180,34 +181,6 @@ impl State {
         entry.in_use = Use::Hole;
         self.mapped.holes.insert(entry.address, block);
         self.segments.subtract_busy(segment, false);
-    }
-
-    /// Whether no work can touch a free block with this past any more, as far as the host knows.
-    fn is_settled(&self, past: Past) -> bool {
-        past.epoch <= self.mapped.settled.epoch && past.ticket <= self.mapped.settled.ticket
-    }
-
-    /// The host has waited for everything that was submitted before `mark` was taken.
-    pub fn settled(&mut self, mark: Mark) {
-        if let Some(covered) = self.covered_by(mark) {
-            self.mapped.settled = self.mapped.settled.joined_with(covered);
-        }
-    }
-
-    /// A barrier that began after `mark` was taken is in place.
-    pub fn fenced(&mut self, mark: Mark) {
-        if let Some(covered) = self.covered_by(mark) {
-            self.mapped.fenced = self.mapped.fenced.joined_with(covered);
-        }
-    }
-
-    /// The latest barrier has passed that was in place when `fenced` was read.
-    fn fence_has_passed(&mut self, fenced: Past) {
-        self.mapped.settled = self.mapped.settled.joined_with(fenced);
-    }
-
-    fn covered_by(&self, mark: Mark) -> Option<Past> {
-        mark.covers(self.generation)
     }
 
     /// Free blocks of mapped segments.

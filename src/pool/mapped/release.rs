@@ -4,8 +4,9 @@ use crate::sync::MutexGuard;
 
 use super::super::facade::{Outside, Pool};
 use super::super::state::State;
-use super::super::{Backing, Pages, Range};
+use super::super::{Backing, Pages};
 use super::sources::Source;
+use super::{Handle, Quiet};
 
 impl Pool {
     /// What [`Pool::trim`] could give back now.
@@ -38,29 +39,26 @@ impl Pool {
             if chosen.is_empty() {
                 return released_bytes;
             }
-            if chosen.iter().any(|source| !state.is_settled(source.past)) {
+            let Some(taken) = state.take_sources(&mut chosen) else {
                 if has_waited {
                     return released_bytes;
                 }
                 has_waited = true;
-                let mark = state.mark();
-                state = match self.outside(state, || backing.synchronize()) {
-                    Outside::Back(mut state, Ok(())) => {
-                        state.drained(mark);
-                        state.settled(mark);
-                        state
-                    }
+                state = match self.wait(state, backing) {
+                    Outside::Back(state, Ok(())) => state,
                     _ => return released_bytes,
                 };
                 continue;
-            }
-            let taken = state.take_sources(&mut chosen);
-            let (mut state_after, gone) = match self.outside(state, || give_back(pages, &chosen)) {
+            };
+            let (blocks, quiet): (Vec<u32>, Vec<Quiet>) = taken.into_iter().unzip();
+            let handles = chosen.iter().map(|source| source.handle);
+            let going: Vec<(Quiet, Handle)> = quiet.into_iter().zip(handles).collect();
+            let (mut state_after, gone) = match self.outside(state, || give_back(pages, &going)) {
                 Outside::Back(state, gone) => (state, gone),
                 Outside::Forgotten(_) => return released_bytes,
             };
             let is_complete = gone == chosen.len();
-            for (index, (source, block)) in chosen.iter().zip(taken).enumerate() {
+            for (index, (source, block)) in chosen.iter().zip(blocks).enumerate() {
                 if index < gone {
                     state_after.put_hole(block);
                     self.handle_is_gone(&mut state_after, source.address, source.handle);
@@ -79,20 +77,14 @@ impl Pool {
 }
 
 /// Unmaps and destroys up to the first failure. Returns how many are gone.
-pub(super) fn give_back(pages: &dyn Pages, sources: &[Source]) -> usize {
-    let mut gone = 0;
-    for source in sources {
-        let range = Range {
-            address: source.address,
-            size_bytes: source.handle.size_bytes,
-        };
-        if pages.unmap(range).is_err() {
+pub(super) fn give_back(pages: &dyn Pages, handles: &[(Quiet, Handle)]) -> usize {
+    for (gone, (quiet, handle)) in handles.iter().enumerate() {
+        if pages.unmap(quiet).is_err() {
             return gone;
         }
-        pages.destroy(source.handle.id);
-        gone += 1;
+        pages.destroy(handle.id);
     }
-    gone
+    handles.len()
 }
 
 impl State {

@@ -7,7 +7,6 @@ use super::super::facade::{Outside, Pool};
 use super::super::state::State;
 use super::super::{Backing, Pages};
 use super::release::give_back;
-use super::sources::Source;
 
 impl Pool {
     /// Gives back the handles that hold nothing but free and retired memory, at least one byte of the latter. Returns
@@ -22,32 +21,21 @@ impl Pool {
         let mut has_waited = false;
         while let Some(address) = state.retired_handle() {
             let past = state.past_of_handle(address);
-            if !state.is_settled(past) {
+            let handle = state.mapped.handles[&address];
+            let Some(quiet) = state.quiet(address, handle, past) else {
                 if has_waited {
                     break;
                 }
                 has_waited = true;
-                let mark = state.mark();
-                match self.outside(state, || backing.synchronize()) {
-                    Outside::Back(mut back, Ok(())) => {
-                        back.drained(mark);
-                        back.settled(mark);
-                        state = back;
-                    }
+                match self.wait(state, backing) {
+                    Outside::Back(back, Ok(())) => state = back,
                     Outside::Back(back, Err(_)) => return (Some(back), released_bytes),
                     Outside::Forgotten(_) => return (None, released_bytes),
                 }
                 continue;
-            }
-            let handle = state.mapped.handles[&address];
-            let block = state.take_handle(address);
-            let source = Source {
-                address,
-                handle,
-                block,
-                past,
             };
-            match self.outside(state, || give_back(pages, &[source])) {
+            let block = state.take_handle(address);
+            match self.outside(state, || give_back(pages, &[(quiet, handle)])) {
                 Outside::Back(mut back, gone) => {
                     if gone == 0 {
                         // It stays as it is: all of it retired, to be tried again.

@@ -3,7 +3,7 @@
 use super::super::arena::Past;
 use super::super::size::SEGMENT_GRANULE_BYTES;
 use super::super::state::State;
-use super::Handle;
+use super::{Handle, Quiet};
 
 /// A handle of which every byte is free.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +39,14 @@ impl State {
     }
 
     /// Takes the handles of `sources`, which [`State::sources`] gave, out of their free blocks. Returns the blocks that
-    /// they are now, in the order of `sources` sorted by address.
-    pub(super) fn take_sources(&mut self, sources: &mut [Source]) -> Vec<u32> {
+    /// they are now, in the order of `sources` sorted by address. `None`, and nothing is taken: work may touch one.
+    pub(super) fn take_sources(&mut self, sources: &mut [Source]) -> Option<Vec<(u32, Quiet)>> {
         sources.sort_unstable_by_key(|source| source.address);
+        let quiet: Option<Vec<Quiet>> = sources
+            .iter()
+            .map(|source| self.quiet(source.address, source.handle, source.past))
+            .collect();
+        let quiet = quiet?;
         let mut taken = Vec::with_capacity(sources.len());
         let mut at = 0;
         while at < sources.len() {
@@ -71,6 +76,6 @@ impl State {
                 }
             }
         }
-        taken
+        Some(taken.into_iter().zip(quiet).collect())
     }
 }

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use cushion::pool::{Backing, BackingError, Budget, FreeMode, Pool, Range, Request, ScrubTicket};
+use cushion::pool::{
+    Backing, BackingError, Budget, Fence, FreeMode, Pool, Range, Request, ScrubTicket,
+};
 use loom::sync::atomic::{AtomicU8, Ordering};
 use loom::sync::Mutex;
 
@@ -95,15 +97,15 @@ impl Backing for Device {
         Ok(queue.next_address)
     }
     fn release(&self, _: Range) -> Result<(), BackingError> {
-        self.fence()
+        self.fence().map(drop)
     }
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         let mut queue = self.queue.lock().unwrap();
         queue.barrier = queue.now;
-        Ok(())
+        Ok(Fence::UNWATCHED)
     }
     fn synchronize(&self) -> Result<(), BackingError> {
-        self.fence()
+        self.fence().map(drop)
     }
     fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
         Err(BackingError::Unavailable)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cushion::pool::{
-    Backing, BackingError, Budget, Found, FreeMode, FreeOutcome, Pool, Range, Refusal, Request,
-    ScrubTicket, Settings,
+    Backing, BackingError, Budget, Fence, Found, FreeMode, FreeOutcome, Pool, Range, Refusal,
+    Request, ScrubTicket, Settings,
 };
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::Ordering::SeqCst;
@@ -303,9 +303,9 @@ impl Backing for Mortal {
         self.call();
         Ok(())
     }
-    fn fence(&self) -> Result<(), BackingError> {
+    fn fence(&self) -> Result<Fence, BackingError> {
         self.call();
-        Ok(())
+        Ok(Fence::UNWATCHED)
     }
     fn synchronize(&self) -> Result<(), BackingError> {
         self.call();

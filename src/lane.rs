@@ -5,7 +5,7 @@
 //! [`LANE_COUNT`] have none, and take the shared ways.
 
 #[cfg(not(loom))]
-pub use own::current;
+pub use own::{current, is_taken};
 
 /// The model checker's threads are one thread of the system, and it numbers them itself.
 #[cfg(loom)]
@@ -59,6 +59,11 @@ mod own {
         .flatten()
     }
 
+    /// Whether a running thread has this lane.
+    pub fn is_taken(lane: usize) -> bool {
+        lane < LANE_COUNT && TAKEN.load(Ordering::Acquire) & 1 << lane != 0
+    }
+
     #[cold]
     fn take(own: &Own) -> Option<usize> {
         let lowest_vacant = |taken: u64| {
@@ -84,5 +89,8 @@ mod tests {
             let other = std::thread::spawn(current).join().expect("no panic");
             assert!(other.is_some_and(|lane| lane != own && lane < LANE_COUNT));
         }
+        // Threads of other tests come and go.
+        let is_vacant = |_| (0..LANE_COUNT).any(|lane| !is_taken(lane));
+        assert!(is_taken(own) && (0..100).any(is_vacant) && !is_taken(LANE_COUNT));
     }
 }

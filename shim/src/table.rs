@@ -121,6 +121,31 @@ impl Hook {
     }
 }
 
+/// Calls of all counted rows, by those who made them.
+pub struct Calls {
+    /// Of the threads that have had a lane.
+    pub by_lane: [u64; LANE_COUNT],
+    /// Of all others.
+    pub shared: u64,
+}
+
+/// Calls made so far. Exact for each thread that makes none meanwhile.
+pub fn calls() -> Calls {
+    let sum = |counts: &[AtomicU64]| {
+        counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    };
+    Calls {
+        by_lane: std::array::from_fn(|lane| sum(&LANE_COUNTS[lane])),
+        shared: HOOKS
+            .iter()
+            .map(|hook| hook.shared_count.load(Ordering::Relaxed))
+            .sum(),
+    }
+}
+
 /// A name as a C string, at compile time.
 macro_rules! c_name {
     ($symbol:ident) => {

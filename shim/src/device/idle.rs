@@ -18,9 +18,9 @@ use super::contexts::{self, Context};
 use super::{capture, settings};
 use crate::abi::*;
 use crate::driver::{self, Shield};
-use crate::process;
+use crate::process::{self, Way};
 use cushion::pool::BackingError;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// So often, and so far apart, a context is asked whether it rests.
@@ -43,16 +43,16 @@ pub struct Trimmed {
     pub was_busy: bool,
 }
 
-/// Makes sure that this thread has left the driver before the driver takes itself down.
+/// Makes sure that the background thread has left the driver before the driver takes itself down.
 pub fn prepare() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler lives as long as this library, which nobody unloads.
-        unsafe { libc::atexit(stay_out) };
+    process::on_exit(|way| {
+        if way == Way::Leaving {
+            stay_out();
+        }
     });
 }
 
-extern "C" fn stay_out() {
+fn stay_out() {
     let deadline = Instant::now() + LEAVE_WAIT;
     loop {
         if let Ok(mut stays_out) = STAYS_OUT.try_lock() {

@@ -5,14 +5,21 @@
 //! At exit() and quick_exit() the leaving thread writes it. At _exit() the caller may hold any lock, malloc's among
 //! them, so there the background thread is asked, with a limit on the wait. No driver call is made in either case:
 //! everything a report needs is host data.
+//!
+//! # Decision: when the last report is written
+//! At exit(), when the runtime is still there ([`Way::Leaving`] says why). What the program frees later, in handlers that it
+//! registered before its first allocation, is written once more when all of them have run: if the leaving thread has called
+//! since, or one that has ended meanwhile. What threads do that run on beside the end is not waited for.
 
 mod ctl;
 mod facts;
 
 use crate::device::{contexts, idle, settings};
 use crate::process::{self, Way};
+use crate::table;
 use crate::trace;
 use cushion::config::{PathFacts, ReportTarget};
+use cushion::lane;
 use cushion::report::{self, History, Reason};
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -169,17 +176,43 @@ fn at_exit(way: Way) {
     }
     ctl::remove();
     let deadline = Instant::now() + LAST_WORD;
+    let calls = table::calls();
+    if !lock(&SAID_AT)
+        .as_ref()
+        .is_some_and(|said_at| no_more_was_done(said_at, &calls))
+    {
+        write_by(deadline);
+        *lock(&SAID_AT) = Some(calls);
+    }
+    match way {
+        Way::Leaving => trace::flush(),
+        _ => trace::finish(deadline),
+    }
+}
+
+/// Calls made so far, when the last report was written.
+static SAID_AT: Mutex<Option<table::Calls>> = Mutex::new(None);
+
+/// Whether all who have called in between are other threads that run on.
+fn no_more_was_done(before: &table::Calls, now: &table::Calls) -> bool {
+    let own = lane::current();
+    let runs_on = |number: usize| Some(number) != own && lane::is_taken(number);
+    let mut lanes = before.by_lane.iter().zip(&now.by_lane).enumerate();
+    before.shared == now.shared
+        && lanes.all(|(number, (before, now))| before == now || runs_on(number))
+}
+
+fn write_by(deadline: Instant) {
     loop {
         if let Ok(mut history) = HISTORY.try_lock() {
             let _ = write(&mut history, Reason::Exit);
-            break;
+            return;
         }
         if Instant::now() > deadline {
-            break;
+            return;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    trace::finish(deadline);
 }
 
 fn ask_the_thread() {

@@ -2,17 +2,27 @@
 //! through at_quick_exit; _exit() and _Exit() through exported functions. A killed process has no last word.
 //!
 //! The last word is said once, by the process that woke the shim, and makes no CUDA call: the driver may be gone.
+//!
+//! # Decision: what takes time at the end is done before the runtime goes
+//! The CUDA runtime takes itself down in a handler of exit(), and a thread that calls it after that crashes on an H200 (its own
+//! code reads a null pointer; without the shim 43 of 150 processes did when their end was held up for 5 ms). So the shim must not
+//! hold up the end behind that handler. [`Way::Leaving`] comes before it: by a handler that is registered with the first
+//! allocation, when driver and runtime have registered theirs, and handlers go last come, first served.
 
 use crate::entry;
 use crate::real::linker::{self, Libc};
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::Once;
 
 /// How the process is leaving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Return from main, or exit(): handlers have run, other threads may still run.
+    /// Return from main, or exit(): the handlers that the program registered since its first allocation have run, and
+    /// [`Way::Exit`] will come. Driver and runtime are still there, and other threads may still run.
+    Leaving,
+    /// Return from main, or exit(): all handlers have run, other threads may still run.
     Exit,
     /// quick_exit().
     Quick,
@@ -35,9 +45,14 @@ static PROGRESS: AtomicU8 = AtomicU8::new(NOT_BEGUN);
 /// Longest that _exit waits for a last word that another thread is saying.
 const WAIT_MS: u32 = 2000;
 
-/// Has `handler` called once when this process ends by itself, if the shim was woken in this very process. False if
-/// there are too many.
+/// Has `handler` called when this process ends by itself, if the shim was woken in this very process. False if there are too
+/// many. To be called at the first allocation.
 pub fn on_exit(handler: AtExit) -> bool {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler lives as long as this library, which nobody unloads.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(leaving);
+    });
     let vacant = |slot: &AtomicUsize| {
         slot.compare_exchange(0, handler as usize, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -57,6 +72,12 @@ pub fn watch() {
 
 extern "C" fn quick() {
     finish(Way::Quick);
+}
+
+extern "C" fn leaving() {
+    if super::is_owner() && PROGRESS.load(Ordering::Acquire) == NOT_BEGUN {
+        call_handlers(Way::Leaving);
+    }
 }
 
 extern "C" fn fini() {
@@ -104,7 +125,12 @@ fn finish(way: Way) {
     {
         return wait_for_other();
     }
-    // A signal handler that leaves in the midst of a hook of this thread would wait for itself.
+    call_handlers(way);
+    PROGRESS.store(DONE, Ordering::Release);
+}
+
+/// A signal handler that leaves in the midst of a hook of this thread would wait for itself: it has no last word.
+fn call_handlers(way: Way) {
     let _ = entry::alone(|| {
         for slot in &HANDLERS {
             let handler = slot.load(Ordering::Acquire);
@@ -115,7 +141,6 @@ fn finish(way: Way) {
             }
         }
     });
-    PROGRESS.store(DONE, Ordering::Release);
 }
 
 /// Another thread is saying the last word, or this one is (a handler that leaves by _exit): wait a little, not for ever.

@@ -1,7 +1,7 @@
 //! The one way into every hook: is the shim awake in this process, is this thread already inside, does anything unwind.
 
 use crate::abi::Status;
-use crate::process;
+use crate::process::{self, inside};
 use crate::real::driver;
 use crate::table::HOOKS;
 use crate::thread::{self, Thread};
@@ -81,7 +81,10 @@ fn alone_on<T>(thread: &Thread, work: impl FnOnce(&Thread) -> T) -> Option<(T, O
         return None;
     }
     thread.answer.set(None);
+    let lane = thread.lane();
+    inside::mark(lane, true);
     let result = work(thread);
+    inside::mark(lane, false);
     thread.busy.set(false);
     Some((result, thread.answer.get()))
 }

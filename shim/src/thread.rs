@@ -22,6 +22,8 @@ pub struct Thread {
     pub last: Cell<Last>,
     /// Its lane (`cushion::lane`), once it has used a context.
     lane: Cell<Option<u8>>,
+    /// It was held up at the end of the process.
+    pub was_held_up: Cell<bool>,
     /// Its place in the sampling of stacks.
     pub sampler: Cell<Sampler>,
 }
@@ -50,6 +52,7 @@ thread_local! {
             in_context: Cell::new(false),
             last: Cell::new(Last::NONE),
             lane: Cell::new(None),
+            was_held_up: Cell::new(false),
             sampler: Cell::new(Sampler::new()),
         }
     };

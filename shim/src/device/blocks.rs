@@ -65,16 +65,32 @@ pub fn seen(address: CUdeviceptr) -> Seen {
     }
 }
 
-/// Whether `size_bytes` from `address` run past the end of its block.
-pub fn overruns(address: CUdeviceptr, size_bytes: u64) -> bool {
-    match seen(address) {
+/// The driver's alignment of small blocks, and the host's pages.
+const GRAIN_BYTES: u64 = 512;
+const PAGE_BYTES: u64 = 4096;
+
+/// The block that a range of whole pages is about: it lies in the first page, or starts there, and the range ends with its
+/// last page or before. `Seen::Dead`: there is none, and the range starts in a pool.
+pub fn seen_by_pages(address: CUdeviceptr, size_bytes: u64) -> Seen {
+    let page = address..(address + 1).next_multiple_of(PAGE_BYTES);
+    let end = address.saturating_add(size_bytes);
+    let ends_after = |seen: &Seen| match seen {
         Seen::Block {
-            base,
-            size_bytes: block_bytes,
-            ..
-        } => size_bytes > block_bytes - (address - base).min(block_bytes),
+            base, size_bytes, ..
+        } => {
+            base.saturating_add(*size_bytes)
+                .next_multiple_of(PAGE_BYTES)
+                >= end
+        }
         _ => false,
-    }
+    };
+    page.step_by(GRAIN_BYTES as usize)
+        .map(seen)
+        .find(ends_after)
+        .unwrap_or_else(|| match seen(address) {
+            Seen::Elsewhere => Seen::Elsewhere,
+            _ => Seen::Dead,
+        })
 }
 
 /// The memory of this block is known outside the program from now on: it is really freed, never handed out again.

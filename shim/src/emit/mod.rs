@@ -63,6 +63,7 @@ pub fn start() {
         for warning in &settings::get().warnings {
             process::say(warning.message());
         }
+        process::before_teardown();
         if is_reported() || has_ticks() {
             process::on_exit(at_exit);
             if idle::is_wanted() || ctl::is_wanted() {

@@ -15,7 +15,7 @@ type Array = *mut c_void;
 
 /// Whether `size_bytes` from `address` on are the program's to touch.
 #[inline]
-fn is_inside(address: Device, size_bytes: usize) -> bool {
+pub(super) fn is_inside(address: Device, size_bytes: usize) -> bool {
     if size_bytes == 0 {
         return true;
     }
@@ -34,7 +34,7 @@ fn is_inside(address: Device, size_bytes: usize) -> bool {
 
 /// A copy or memset is about to be queued on this stream, which may be another device's than the current one.
 #[inline]
-fn note_stream(stream: CUstream) {
+pub(super) fn note_stream(stream: CUstream) {
     order::note_stream(stream);
     contexts::note_work_on(stream);
 }
@@ -42,7 +42,10 @@ fn note_stream(stream: CUstream) {
 /// A rectangle of rows. The last row need not be a whole pitch.
 #[derive(Clone, Copy)]
 struct Rows {
-    first: Device,
+    /// Where the description starts. The driver wants this in the block, too (`g15_bounds_drv.drv-rectangles`).
+    base: Device,
+    /// Of the first row.
+    offset_bytes: usize,
     pitch_bytes: usize,
     width_bytes: usize,
     count: usize,
@@ -56,10 +59,28 @@ impl Rows {
         let pitch = self.pitch_bytes.max(self.width_bytes);
         let size = (self.count - 1)
             .checked_mul(pitch)
-            .and_then(|rows| rows.checked_add(self.width_bytes));
+            .and_then(|rows| rows.checked_add(self.width_bytes))
+            .and_then(|rows| rows.checked_add(self.offset_bytes));
         // A size past all memory is the driver's to refuse, as long as it starts in a block.
-        is_inside(self.first, size.unwrap_or(usize::MAX))
+        is_inside(self.base, size.unwrap_or(usize::MAX))
     }
+}
+
+/// Whether `count` rows from `base` on are the program's to touch.
+pub(super) fn rows_are_inside(
+    base: Device,
+    pitch_bytes: usize,
+    width_bytes: usize,
+    count: usize,
+) -> bool {
+    Rows {
+        base,
+        offset_bytes: 0,
+        pitch_bytes,
+        width_bytes,
+        count,
+    }
+    .is_inside()
 }
 
 macro_rules! copies {
@@ -116,11 +137,11 @@ copies! {
     set_16 set_16_async (to: Device, _value: c_ushort, count: usize) is_inside(to, count.saturating_mul(2));
     set_32 set_32_async (to: Device, _value: c_uint, count: usize) is_inside(to, count.saturating_mul(4));
     set_2d_8 set_2d_8_async (to: Device, pitch_bytes: usize, _value: c_uchar, width: usize, count: usize)
-        Rows { first: to, pitch_bytes, width_bytes: width, count }.is_inside();
+        rows_are_inside(to, pitch_bytes, width, count);
     set_2d_16 set_2d_16_async (to: Device, pitch_bytes: usize, _value: c_ushort, width: usize, count: usize)
-        Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(2), count }.is_inside();
+        rows_are_inside(to, pitch_bytes, width.saturating_mul(2), count);
     set_2d_32 set_2d_32_async (to: Device, pitch_bytes: usize, _value: c_uint, width: usize, count: usize)
-        Rows { first: to, pitch_bytes, width_bytes: width.saturating_mul(4), count }.is_inside();
+        rows_are_inside(to, pitch_bytes, width.saturating_mul(4), count);
 }
 
 /// `cuMemcpyDtoA_v2`.
@@ -335,9 +356,9 @@ impl Copy2d {
                     .y
                     .saturating_mul(pitch_bytes)
                     .saturating_add(side.x_bytes);
-                let first = side.device.saturating_add(offset as u64);
                 Rows {
-                    first,
+                    base: side.device,
+                    offset_bytes: offset,
                     pitch_bytes,
                     width_bytes: self.width_bytes,
                     count: self.height,
@@ -374,7 +395,7 @@ struct Side3d {
 }
 
 impl Copy3d {
-    fn is_inside(&self) -> bool {
+    pub(super) fn is_inside(&self) -> bool {
         [&self.from, &self.to].iter().all(|side| {
             side.kind != MEMORY_DEVICE && side.kind != MEMORY_UNIFIED || {
                 if self.width_bytes == 0 || self.height == 0 || self.depth == 0 {
@@ -386,13 +407,13 @@ impl Copy3d {
                 let offset = rows_before
                     .saturating_mul(pitch_bytes)
                     .saturating_add(side.x_bytes);
-                let first = side.device.saturating_add(offset as u64);
                 // The rows from the first of the first slice to the last of the last.
                 let count = (self.depth - 1)
                     .saturating_mul(slice_rows)
                     .saturating_add(self.height);
                 Rows {
-                    first,
+                    base: side.device,
+                    offset_bytes: offset,
                     pitch_bytes,
                     width_bytes: self.width_bytes,
                     count,

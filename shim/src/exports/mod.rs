@@ -7,6 +7,7 @@
 pub mod array;
 pub mod context;
 pub mod copy;
+pub mod graph;
 pub mod host;
 pub mod info;
 pub mod ipc;
@@ -15,5 +16,6 @@ pub mod ordered;
 pub mod plain;
 pub mod pointer;
 pub mod stream;
+pub mod values;
 pub mod vmm;
 pub mod wait;

@@ -156,7 +156,22 @@ pub unsafe fn set_attribute(
     unsafe { real(value, attribute, address) }
 }
 
-/// `cuMemGetHandleForAddressRange`: a file descriptor for RDMA or dma-buf pins the memory under it.
+/// `cuMemGetAccess`: of a block it tells what it tells of the block's segment.
+pub unsafe fn get_access(
+    real: unsafe extern "C" fn(*mut c_ulonglong, *const c_void, CUdeviceptr) -> Status,
+    flags: *mut c_ulonglong,
+    place: *const c_void,
+    address: CUdeviceptr,
+) -> Status {
+    if matches!(blocks::seen(address), Seen::Dead) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(flags, place, address) }
+}
+
+/// `cuMemGetHandleForAddressRange`: a file descriptor for RDMA or dma-buf pins the memory under it. The range is of whole
+/// pages of the host, so its ends are in pages that the block shares with others.
 pub unsafe fn handle_for_range(
     real: unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, c_int, c_ulonglong) -> Status,
     handle: *mut c_void,
@@ -165,13 +180,14 @@ pub unsafe fn handle_for_range(
     kind: c_int,
     flags: c_ulonglong,
 ) -> Status {
-    if matches!(blocks::seen(address), Seen::Dead) || blocks::overruns(address, size_bytes as u64) {
+    let seen = blocks::seen_by_pages(address, size_bytes as u64);
+    if matches!(seen, Seen::Dead) {
         return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(handle, address, size_bytes, kind, flags) };
-    if code == SUCCESS {
-        blocks::isolate(address);
+    if let (SUCCESS, Seen::Block { base, .. }) = (code, seen) {
+        blocks::isolate(base);
     }
     code
 }

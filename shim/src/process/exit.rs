@@ -3,18 +3,26 @@
 //!
 //! The last word is said once, by the process that woke the shim, and makes no CUDA call: the driver may be gone.
 //!
-//! # Decision: what takes time at the end is done before the runtime goes
-//! The CUDA runtime takes itself down in a handler of exit(), and a thread that calls it after that crashes on an H200 (its own
-//! code reads a null pointer; without the shim 43 of 150 processes did when their end was held up for 5 ms). So the shim must not
-//! hold up the end behind that handler. [`Way::Leaving`] comes before it: by a handler that is registered with the first
-//! allocation, when driver and runtime have registered theirs, and handlers go last come, first served.
+//! # Decision: nothing is done behind the runtime's back
+//! What takes time at the end is done at [`Way::Leaving`]: by a handler that is registered with the first allocation, when
+//! driver and runtime have registered theirs, and handlers go last come, first served.
+//!
+//! # Decision: no thread is in the driver by our doing when it takes itself down
+//! Natively a thread that allocates to the end stands in cuMemAlloc or cuMemFree then, which the driver's end knows how to
+//! treat. Under us it would record events and set memory, or come back to a runtime that is gone, and crash in one of them: on an H200
+//! about 20 of 64 processes with four such threads did (natively 1). So once [`Way::Leaving`] is over, calls of other
+//! threads wait for [`HOLD`], once, so that a thread which somebody waits for goes on; and the leaving thread waits
+//! until those that had come before are out again.
 
+use super::inside;
 use crate::entry;
 use crate::real::linker::{self, Libc};
+use crate::thread::{self, Thread};
 use std::ffi::c_int;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Once;
+use std::time::Duration;
 
 /// How the process is leaving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,17 +50,19 @@ const BEGUN: u8 = 1;
 const DONE: u8 = 2;
 static PROGRESS: AtomicU8 = AtomicU8::new(NOT_BEGUN);
 
+/// The thread that leaves by exit(), once its handlers run.
+static LEAVING: AtomicI32 = AtomicI32::new(0);
+/// Longest that the end waits for threads that are in a hook: one may wait for the device.
+const LEAVE_WAIT: Duration = Duration::from_millis(100);
+/// How long a thread is held up that calls at the end.
+const HOLD: Duration = Duration::from_secs(2);
+
 /// Longest that _exit waits for a last word that another thread is saying.
 const WAIT_MS: u32 = 2000;
 
 /// Has `handler` called when this process ends by itself, if the shim was woken in this very process. False if there are too
-/// many. To be called at the first allocation.
+/// many.
 pub fn on_exit(handler: AtExit) -> bool {
-    static ONCE: Once = Once::new();
-    // SAFETY: the handler lives as long as this library, which nobody unloads.
-    ONCE.call_once(|| unsafe {
-        libc::atexit(leaving);
-    });
     let vacant = |slot: &AtomicUsize| {
         slot.compare_exchange(0, handler as usize, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -74,14 +84,44 @@ extern "C" fn quick() {
     finish(Way::Quick);
 }
 
+/// Has [`Way::Leaving`] come before driver and runtime take themselves down: to be called at the first allocation.
+pub fn before_teardown() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler lives as long as this library, which nobody unloads.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(leaving);
+    });
+}
+
 extern "C" fn leaving() {
+    LEAVING.store(thread_id(), Ordering::Release);
     if super::is_owner() && PROGRESS.load(Ordering::Acquire) == NOT_BEGUN {
         call_handlers(Way::Leaving);
+        super::end();
+        inside::wait_for_others(thread::with(Thread::lane), LEAVE_WAIT);
     }
 }
 
 extern "C" fn fini() {
     finish(Way::Exit);
+}
+
+fn thread_id() -> i32 {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// Holds up a thread that calls while another one leaves, once.
+#[cold]
+pub fn hold_up() {
+    let is_leaving = LEAVING.load(Ordering::Acquire) == thread_id();
+    if is_leaving || thread::with(|thread| thread.was_held_up.replace(true)) {
+        return;
+    }
+    let lane = thread::with(Thread::lane);
+    inside::mark(lane, false);
+    std::thread::sleep(HOLD);
+    inside::mark(lane, true);
 }
 
 /// The linker runs .fini_array when all atexit handlers and all destructors of the program's objects have run.

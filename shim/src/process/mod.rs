@@ -9,16 +9,18 @@
 //!
 //! Asleep, the shim has no thread, no file and no heap of its own. A child that was forked before the shim was active
 //! starts asleep and gets a report of its own; a child of an active process passes everything through for good, since
-//! the driver does not work there either. Exiting changes nothing for the program's calls: only the report is final.
+//! the driver does not work there either. Exiting changes the answer of no call: the report is final, and other threads are held
+//! up (`exit.rs`).
 //!
 //! What is used by others: [`activate`], [`on_exit`], [`start_directory`], [`say`].
 
 mod exit;
 mod fork;
+pub mod inside;
 mod panic;
 mod start;
 
-pub use exit::{on_exit, Way};
+pub use exit::{before_teardown, on_exit, Way};
 pub use fork::is_awake;
 pub use panic::broken_count;
 pub use start::{is_forked, say, start_directory};
@@ -32,6 +34,8 @@ const ACTIVE: u8 = 2;
 const DISABLED: u8 = 3;
 const FORKED: u8 = 4;
 const BROKEN: u8 = 5;
+/// The process ends, and the driver with it.
+const ENDING: u8 = 6;
 
 static STATE: AtomicU8 = AtomicU8::new(ASLEEP);
 /// The process that woke the shim: a vfork child shares our memory, but not this.
@@ -61,8 +65,12 @@ pub fn activate() -> bool {
             {
                 std::thread::yield_now();
             }
+            ENDING if was_woken_here() => {
+                exit::hold_up();
+                return true;
+            }
             ACTIVE if is_awake() => return true,
-            WAKING | ACTIVE => STATE.store(FORKED, Ordering::Release),
+            WAKING | ACTIVE | ENDING => STATE.store(FORKED, Ordering::Release),
             _ => return false,
         }
     }
@@ -89,7 +97,22 @@ pub fn was_woken_here() -> bool {
 
 /// Whether this very process woke the shim, and it is still awake.
 fn is_owner() -> bool {
-    STATE.load(Ordering::Acquire) == ACTIVE && is_awake() && was_woken_here()
+    let is_active = match STATE.load(Ordering::Acquire) {
+        ACTIVE => is_awake(),
+        ENDING => true,
+        _ => false,
+    };
+    is_active && was_woken_here()
+}
+
+/// From now on every call asks first whether it should be made ([`exit::hold_up`]).
+fn end() {
+    if STATE
+        .compare_exchange(ACTIVE, ENDING, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+    {
+        fork::disarm();
+    }
 }
 
 fn pid() -> i32 {

@@ -36,10 +36,10 @@ pub enum Action {
 pub fn condition_holds(st: &State, action: &Action) -> bool {
     match *action {
         Action::WaitValue(p, value, bytes, how) => {
-            let Ok(pieces) = st.ranges.pieces(p, bytes) else {
+            let Ok(pieces) = st.ranges.pieces(p, 1) else {
                 return true;
             };
-            // SAFETY: the piece is live memory of at least 4 or 8 aligned bytes.
+            // SAFETY: the piece is in live memory, whose pages have all of an aligned word.
             let now = unsafe {
                 if bytes == 4 {
                     u64::from((pieces[0].0 as *const u32).read_volatile())
@@ -91,8 +91,8 @@ pub fn perform(st: &mut State, action: &Action) -> R {
             Ok(())
         }
         Action::WriteValue(p, value, bytes) => {
-            let pieces = st.ranges.pieces(*p, *bytes)?;
-            // SAFETY: live memory of at least 4 or 8 aligned bytes.
+            let pieces = st.ranges.pieces(*p, 1)?;
+            // SAFETY: as above.
             unsafe {
                 if *bytes == 4 {
                     (pieces[0].0 as *mut u32).write_volatile(*value as u32)

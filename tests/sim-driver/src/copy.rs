@@ -1,6 +1,7 @@
 //! Copies: what is copied, the checks at the call, the copy itself, and the API.
 use crate::abi::*;
 use crate::action::Action;
+use crate::ranges::Kind;
 use crate::state::{lock, Guard, State};
 use crate::stream::wait_points;
 use std::sync::Arc;
@@ -158,6 +159,15 @@ fn check(st: &State, c: &Copy3, side: &Side, device_side: bool, capturing: bool)
             let at = p.checked_add(first).ok_or(INVALID_VALUE)?;
             if st.ranges.find(at).is_some() {
                 let host = st.ranges.find(at).is_some_and(|r| r.on_host());
+                let base = st.ranges.find(*p).map(|r| r.base);
+                if device_side
+                    && st
+                        .ranges
+                        .find(at)
+                        .is_some_and(|r| r.kind == Kind::Device && Some(r.base) != base)
+                {
+                    return Err(INVALID_VALUE);
+                }
                 let promised = capturing && st.ranges.promised(at, span);
                 if !st.ranges.covers(at, span) && !host && !promised {
                     return Err(INVALID_VALUE);
@@ -181,6 +191,32 @@ fn check(st: &State, c: &Copy3, side: &Side, device_side: bool, capturing: bool)
     }
 }
 
+/// Fills in the pitches and rows that a description leaves open.
+fn complete(st: &State, c: &mut Copy3) -> R {
+    for side in [&mut c.to, &mut c.from] {
+        if let Place::Array(a) = side.place {
+            let a = st.arrays.get(&a).ok_or(INVALID_HANDLE)?;
+            (side.pitch, side.rows) = (a.pitch, a.rows);
+        }
+        side.pitch = if side.pitch == 0 { c.width } else { side.pitch };
+        side.rows = side.rows.max(c.height);
+    }
+    if (c.height > 1 || c.depth > 1) && (c.to.pitch < c.width || c.from.pitch < c.width) {
+        return Err(INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// Checks a copy that is to be a graph's node, as the driver does when the node is made.
+pub fn as_node(st: &State, (mut c, device_to, device_from): (Copy3, bool, bool)) -> R<Action> {
+    if c.bytes() > 0 {
+        complete(st, &mut c)?;
+        check(st, &c, &c.to, device_to, true)?;
+        check(st, &c, &c.from, device_from, true)?;
+    }
+    Ok(Action::Copy(c))
+}
+
 /// Checks a copy, queues it, and waits where the real driver does.
 pub fn copy(mut c: Copy3, device_to: bool, device_from: bool, stream: Option<Handle>) -> R {
     let mut st = lock();
@@ -193,17 +229,7 @@ pub fn copy(mut c: Copy3, device_to: bool, device_from: bool, stream: Option<Han
     if c.bytes() == 0 {
         return Ok(());
     }
-    for side in [&mut c.to, &mut c.from] {
-        if let Place::Array(a) = side.place {
-            let a = st.arrays.get(&a).ok_or(INVALID_HANDLE)?;
-            (side.pitch, side.rows) = (a.pitch, a.rows);
-        }
-        side.pitch = if side.pitch == 0 { c.width } else { side.pitch };
-        side.rows = side.rows.max(c.height);
-    }
-    if (c.height > 1 || c.depth > 1) && (c.to.pitch < c.width || c.from.pitch < c.width) {
-        return Err(INVALID_VALUE);
-    }
+    complete(&st, &mut c)?;
     let capturing = st.streams[&key].capture.is_some();
     let to = check(&st, &c, &c.to, device_to, capturing)?;
     let from = check(&st, &c, &c.from, device_from, capturing)?;

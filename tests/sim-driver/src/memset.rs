@@ -42,23 +42,36 @@ impl Fill {
     }
 }
 
+impl Fill {
+    /// Whether it may be done, or will be when a graph runs.
+    pub fn check(&self, st: &State, in_graph: bool) -> R {
+        if self.width == 0 || self.height == 0 {
+            return Ok(());
+        }
+        if !self.to.is_multiple_of(self.element)
+            || (self.height > 1 && self.pitch < self.width * self.element)
+        {
+            return Err(INVALID_VALUE);
+        }
+        let span = (self.height - 1)
+            .checked_mul(self.pitch)
+            .and_then(|n| n.checked_add(self.width.checked_mul(self.element)?))
+            .ok_or(INVALID_VALUE)?;
+        if !(st.ranges.covers(self.to, span) || in_graph && st.ranges.promised(self.to, span)) {
+            return Err(INVALID_VALUE);
+        }
+        Ok(())
+    }
+}
+
 fn fill(f: Fill, stream: Option<Handle>) -> R {
     let mut st = lock();
     let key = st.stream(stream.unwrap_or(0))?;
     if f.width == 0 || f.height == 0 {
         return Ok(());
     }
-    if !f.to.is_multiple_of(f.element) || (f.height > 1 && f.pitch < f.width * f.element) {
-        return Err(INVALID_VALUE);
-    }
-    let span = (f.height - 1)
-        .checked_mul(f.pitch)
-        .and_then(|n| n.checked_add(f.width.checked_mul(f.element)?))
-        .ok_or(INVALID_VALUE)?;
     let capturing = st.streams[&key].capture.is_some();
-    if !(st.ranges.covers(f.to, span) || capturing && st.ranges.promised(f.to, span)) {
-        return Err(INVALID_VALUE);
-    }
+    f.check(&st, capturing)?;
     let host = st.ranges.find(f.to).is_some_and(|r| r.on_host());
     let point = st.submit(key, Action::Fill(f))?;
     if host && stream.is_none() {

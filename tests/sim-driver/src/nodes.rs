@@ -2,6 +2,7 @@
 use crate::abi::*;
 use crate::action::Action;
 use crate::copies::{described, Memcpy3D};
+use crate::copy::as_node;
 use crate::kernel::Launch;
 use crate::memset::Fill;
 use crate::ranges::Kind;
@@ -68,14 +69,19 @@ unsafe fn memset_action(p: *const MemsetParams) -> R<Action> {
     }
     // SAFETY: not null; the caller vouches for it.
     let p = unsafe { p.read_unaligned() };
-    Ok(Action::Fill(Fill {
+    let fill = Fill {
         to: p.to,
         pitch: p.pitch as u64,
         element: u64::from(p.element),
         value: p.value,
         width: p.width as u64,
         height: p.height as u64,
-    }))
+    };
+    if !matches!(fill.element, 1 | 2 | 4) {
+        return Err(INVALID_VALUE);
+    }
+    fill.check(&lock(), true)?;
+    Ok(Action::Fill(fill))
 }
 
 /// # Safety
@@ -152,7 +158,7 @@ unsafe fn any_action(p: *mut u8) -> R<Action> {
         let at = p.add(16);
         match p.cast::<i32>().read_unaligned() {
             0 => Ok(Action::Kernel(kernel_action(&mut lock(), at.cast())?)),
-            1 => Ok(Action::Copy(described(at.add(16).cast())?.0)),
+            1 => as_node(&lock(), described(at.add(16).cast())?),
             2 => memset_action(at.cast()),
             3 => {
                 let h = at.cast::<HostParams>().read_unaligned();
@@ -162,7 +168,7 @@ unsafe fn any_action(p: *mut u8) -> R<Action> {
             6 => Ok(Action::Event(at.cast::<Handle>().read_unaligned(), false)),
             7 => Ok(Action::Event(at.cast::<Handle>().read_unaligned(), true)),
             10 => alloc_action(at.cast()),
-            11 => Ok(Action::Free(at.cast::<Ptr>().read_unaligned())),
+            11 => free_action(at.cast::<Ptr>().read_unaligned()),
             _ => Err(NOT_SUPPORTED),
         }
     }
@@ -180,6 +186,12 @@ unsafe fn alloc_action(p: *mut AllocParams) -> R<Action> {
         (*p).pointer = at;
         Ok(Action::Alloc(at))
     }
+}
+
+/// Only memory that a graph allocates is a graph's to free.
+fn free_action(p: Ptr) -> R<Action> {
+    let of_graph = lock().ranges.at(p).is_some_and(|r| r.kind == Kind::Graph);
+    of_graph.then_some(Action::Free(p)).ok_or(INVALID_VALUE)
 }
 
 /// A copy of a graph's nodes within another, between `after` and a node that stands for the end.
@@ -220,8 +232,8 @@ api! {
         set_exec_action(exec, node, Action::Kernel(launch))
     }
     fn cuGraphAddMemcpyNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, copy: *const Memcpy3D, context: Handle) {
-        let (c, _, _) = described(copy)?;
-        add(out, graph, after, n, Action::Copy(c))
+        let action = as_node(&lock(), described(copy)?)?;
+        add(out, graph, after, n, action)
     }
     fn cuGraphAddMemsetNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, parameters: *const MemsetParams, context: Handle) {
         add(out, graph, after, n, memset_action(parameters)?)
@@ -247,7 +259,7 @@ api! {
         put(parameters, AllocParams { properties: [0; 22], access: std::ptr::null(), access_count: 0, size, pointer: p })
     }
     fn cuGraphAddMemFreeNode(out: *mut Handle, graph: Handle, after: *const Handle, n: usize, p: Ptr) {
-        add(out, graph, after, n, Action::Free(p))
+        add(out, graph, after, n, free_action(p)?)
     }
     fn cuGraphMemFreeNodeGetParams(node: Handle, out: *mut Ptr) {
         let st = lock();

@@ -207,4 +207,8 @@ api! {
     fn cuMemPoolGetAccess(flags: *mut u32, pool: Handle, location: *const Location) {
         put(flags, 3)
     }
+    fn cuMemPoolExportPointer(out: *mut u8, p: Ptr) {
+        let of_pool = lock().ranges.find(p).is_some_and(|r| matches!(r.kind, Kind::Async(_)));
+        Err(if of_pool { NOT_SUPPORTED } else { INVALID_VALUE })
+    }
 }

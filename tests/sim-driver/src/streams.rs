@@ -1,6 +1,7 @@
 //! The functions about streams.
 use crate::abi::*;
 use crate::action::Action;
+use crate::ranges::Kind;
 use crate::state::lock;
 use crate::stream::{wait_points, Sort};
 use std::ffi::c_void;
@@ -94,7 +95,8 @@ api! {
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz (stream: Handle, p: Ptr, length: usize, flags: u32) {
         let mut st = lock();
         st.stream(stream)?;
-        st.ranges.find(p).map(|_| ()).ok_or(INVALID_VALUE)
+        let managed = st.ranges.find(p).is_some_and(|r| r.kind == Kind::Managed);
+        managed.then_some(()).ok_or(INVALID_VALUE)
     }
     fn cuStreamCopyAttributes | cuStreamCopyAttributes_ptsz (to: Handle, from: Handle) {
         let mut st = lock();

@@ -6,7 +6,8 @@ use crate::state::lock;
 fn submit(stream: Handle, p: Ptr, bytes: u64, action: Action) -> R {
     let mut st = lock();
     let key = st.stream(stream)?;
-    if !p.is_multiple_of(bytes) || !st.ranges.covers(p, bytes) {
+    // Where the word starts is looked at, not where it ends.
+    if !p.is_multiple_of(bytes) || !st.ranges.covers(p, 1) {
         return Err(INVALID_VALUE);
     }
     st.submit(key, action).map(|_| ())

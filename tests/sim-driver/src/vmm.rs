@@ -264,7 +264,8 @@ api! {
     }
     fn cuMemGetAccess(flags: *mut u64, location: *const Access, p: Ptr) {
         let st = lock();
-        let r = st.ranges.find(p).filter(|r| matches!(r.kind, Kind::Mapped(_))).ok_or(INVALID_VALUE)?;
+        let of_device = |r: &&Range| matches!(r.kind, Kind::Mapped(_) | Kind::Device);
+        let r = st.ranges.find(p).filter(of_device).ok_or(INVALID_VALUE)?;
         put(flags, if r.access { 3 } else { 0 })
     }
     fn cuMemGetAllocationGranularity(out: *mut usize, properties: *const Properties, option: u32) {

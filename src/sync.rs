@@ -16,3 +16,9 @@ pub fn pause(turn: u32) {
     }
     std::hint::spin_loop();
 }
+
+/// Alone in its cache lines (two, since processors fetch them in pairs): what other threads write beside it does not take it
+/// from those who read it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Apart<T>(pub T);

@@ -304,13 +304,13 @@ fn one_barrier_serves_every_block_freed_before_it() {
         settings,
     };
     fixture.run(|program| {
-        for _ in 0..20 {
+        for _ in 0..100 {
             program.allocate(4000, false, false).unwrap();
         }
         while !program.live.is_empty() {
             program.free(0, false, false);
         }
-        for _ in 0..20 {
+        for _ in 0..100 {
             program.allocate(4000, false, false).unwrap();
         }
         assert_eq!(program.pool.stats().fences, 1);

@@ -53,6 +53,14 @@ impl Plan {
             below_bytes,
         })
     }
+
+    /// The same with no more than the request needs.
+    fn tight(self, settings: &Settings) -> Plan {
+        Plan {
+            size_bytes: settings.tight(self.request.size_bytes),
+            ..self
+        }
+    }
 }
 
 /// How much larger than the request an oversize block may be, since it is handed out whole.
@@ -128,8 +136,14 @@ impl Pool {
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
-        if let Some(lane) = lane.filter(|lane| lane.needs_sequences()) {
-            self.lease(&mut self.lock(), lane);
+        while let Some(lane) = lane {
+            let leased = lane.needs_sequences();
+            if leased {
+                self.lease(&mut self.lock(), lane);
+            }
+            if !self.front.refill(lane, plan.size_bytes) && !leased {
+                break;
+            }
             let words = (request.size_bytes, request.tag);
             if let Some((address, sequence)) = self.take_in_front(own, backing, words) {
                 return Ok(self.granted(address, sequence, &request));
@@ -138,8 +152,7 @@ impl Pool {
         let mut state = self.lock();
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
-            self.fold(&mut state, own);
-            lane.note_miss(plan.size_bytes);
+            self.note_miss(&mut state, own, plan.size_bytes);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
         if plan.size_bytes > KEPT_APART_ABOVE_BYTES {
@@ -206,6 +219,9 @@ impl Pool {
     ) -> Result<Grant, Refusal> {
         let mut ladder = super::growth::Ladder::new(plan);
         ladder.ready_only |= ready_only;
+        let mut drained = 0;
+        let mut tightened;
+        let mut plan = plan;
         loop {
             let found = if ladder.ready_only {
                 state.search_ready(plan, backing)
@@ -238,11 +254,17 @@ impl Pool {
                 };
                 continue;
             }
-            if self.has_front() && self.drain(&mut state) {
+            if self.has_front() && self.drain_part(&mut state, plan.kind, &mut drained) {
                 continue;
             }
+            drained = 0;
             state = match self.grow(state, backing, plan, &mut ladder) {
                 super::growth::Step::Again(state) => state,
+                super::growth::Step::Tighter(state) => {
+                    tightened = plan.tight(&self.settings);
+                    plan = &tightened;
+                    state
+                }
                 super::growth::Step::Done(outcome) => return outcome,
             };
         }

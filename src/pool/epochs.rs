@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// The current epoch and the fenced one, as they can be read without the lock. Written under it.
 #[derive(Debug, Default)]
+#[repr(align(128))] // Every free in front reads it.
 pub(super) struct Seen {
     current: AtomicU64,
     fenced: AtomicU64,

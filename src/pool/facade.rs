@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 
 use crate::lane;
 
@@ -27,7 +27,7 @@ pub struct Pool {
     pub(super) settings: Settings,
     pub(super) budget: Arc<Budget>,
     pub(super) front: Front,
-    state: Mutex<State>,
+    state: Apart<Mutex<State>>,
     /// A thread that was out came back. Waited for before an allocation is refused.
     landed: Condvar,
 }
@@ -48,7 +48,7 @@ impl Pool {
             settings: settings.in_range(),
             budget,
             front: Front::new(seen.clone()),
-            state: Mutex::new(State::new(seen)),
+            state: Apart(Mutex::new(State::new(seen))),
             landed: Condvar::new(),
         }
     }
@@ -66,7 +66,7 @@ impl Pool {
     /// A panic under the lock is a bug that the exported functions contain; the pool goes on.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the lock for one call of the backing.

@@ -43,7 +43,9 @@ impl Pool {
             };
         }
         let may_keep = self.has_front() && !mode.host_wait && !mode.capturing;
-        let lane = own.filter(|_| may_keep).map(|own| self.front.lane(own));
+        let lane = own
+            .filter(|_| may_keep)
+            .map(|own| (own, self.front.lane(own)));
         self.free_locked(lane, backing, address, mode)
     }
 
@@ -70,7 +72,8 @@ impl Pool {
     /// The block just freed has no place in its lane yet.
     #[cold]
     fn make_room_for(&self, own: Option<usize>, lane: &Lane, freed: Freed) {
-        if let Some(crowd) = lane.crowd_in(freed.size_bytes, freed.hint) {
+        let crowd = lane.crowd_in(freed.size_bytes, freed.hint);
+        if let Some(crowd) = crowd.and_then(|crowd| self.front.put_aside(crowd)) {
             let mut state = self.lock();
             self.fold(&mut state, own);
             self.make_room(&mut state, crowd.hints());
@@ -81,7 +84,7 @@ impl Pool {
     #[inline(never)]
     fn free_locked<B: Backing>(
         &self,
-        lane: Option<&Lane>,
+        lane: Option<(usize, &Lane)>,
         backing: &B,
         address: u64,
         mode: FreeMode,

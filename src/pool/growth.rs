@@ -84,6 +84,8 @@ pub(super) struct MappedLadder {
 pub(super) enum Step<'a> {
     /// Something changed: search the cache again, then take the next step.
     Again(MutexGuard<'a, State>),
+    /// The same for no more than the request needs.
+    Tighter(MutexGuard<'a, State>),
     /// The end.
     Done(Result<Grant, Refusal>),
 }
@@ -240,6 +242,10 @@ impl Pool {
         ladder: &mut Ladder,
         over: Option<OverLimit>,
     ) -> Step<'a> {
+        if self.settings.tight(plan.request.size_bytes) < plan.size_bytes {
+            ladder.retried = false;
+            return Step::Tighter(state);
+        }
         let may_trim = !ladder.mapped.has_trimmed && !plan.request.capturing;
         if let Some(pages) = backing.pages().filter(|_| may_trim) {
             ladder.mapped.has_trimmed = true;

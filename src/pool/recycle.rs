@@ -3,13 +3,14 @@
 //! # Decision: when the figures are exact
 //! Currents and totals are, whenever they are read: each lane counts, and [`Pool::fold`] adds. So are peaks while one
 //! thread uses the pool. With several, a peak within the short time between two folds is seen only as far as it stood at
-//! one of them; every allocation that is not served in front is one.
+//! one of them: at the latest at every [`FOLD_EVERY`]th allocation that is not served in front.
 
 use super::arena::{Entry, Past, Use};
 use super::facade::Pool;
 use super::front::entry::{State as Place, Word, ENTRIES_MAX};
 use super::front::lane::{Lane, Tally, FIGURES, LEASE};
 use super::front::{Entering, Hint, Look};
+use super::size::{class_of, classed, CLASSED_LIMIT_BYTES, GRANULE_BYTES};
 use super::state::State;
 use super::{Block, Gauge, SegmentKind};
 
@@ -18,20 +19,79 @@ use super::{Block, Gauge, SegmentKind};
 pub(super) struct Book {
     /// Bytes of blocks that are `CACHED`, as of the last fold. Below zero for a moment, while a free is yet to be folded.
     pub cached_bytes: i64,
-    /// Numbers of entries that are vacant.
-    vacant: Vec<u32>,
+    /// Numbers of entries that are vacant, for each lane that used them last.
+    vacant: Vec<Vec<u32>>,
+    /// The lane that each run of [`RUN_ENTRIES`] entries belongs to.
+    runs: Vec<u8>,
     /// Entries ever used: those below this number.
     used_count: u32,
     /// Where the next eviction begins to look.
     hand: u32,
+    /// Where the next part to be drained begins.
+    drained: u32,
     /// What was folded of each lane.
     folded: Vec<Tally>,
+    /// Misses since the last fold.
+    misses: u32,
+    /// Sizes that were asked for lately and not served in front.
+    asked: Asked,
 }
 
+/// Classes of one size by number, larger sizes by hash.
+#[derive(Debug)]
+struct Asked {
+    classes: u64,
+    others: Box<[u64; OTHERS]>,
+}
+
+const OTHERS: usize = 64;
+
+impl Default for Asked {
+    fn default() -> Self {
+        Asked {
+            classes: 0,
+            others: Box::new([0; OTHERS]),
+        }
+    }
+}
+
+impl Asked {
+    #[inline]
+    fn other(size_bytes: u64) -> usize {
+        let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> (u64::BITS - OTHERS.trailing_zeros())) as usize
+    }
+
+    #[inline]
+    fn note(&mut self, size_bytes: u64) {
+        if size_bytes <= CLASSED_LIMIT_BYTES {
+            self.classes |= 1 << class_of(size_bytes);
+        } else {
+            self.others[Self::other(size_bytes)] = size_bytes;
+        }
+    }
+
+    /// A block of a size that is hardly ever asked for costs more in front than it brings.
+    #[inline]
+    fn has(&self, size_bytes: u64) -> bool {
+        if size_bytes <= CLASSED_LIMIT_BYTES {
+            self.classes >> class_of(size_bytes) & 1 == 1 && classed(size_bytes) == size_bytes
+        } else {
+            self.others[Self::other(size_bytes)] == size_bytes
+        }
+    }
+}
+
+/// Entries that a lane takes at a time. They are neighbours, so that no two threads write into one pair of cache lines.
+const RUN_ENTRIES: u32 = if cfg!(loom) { 2 } else { 8 };
 /// Entries looked at for one that can be evicted.
 const EVICTION_LOOKS: u32 = 8;
+/// Misses after which the lanes of several threads are folded: each was written by another processor.
+const FOLD_EVERY: u32 = 32;
 /// Entries drained under one hold of the lock.
 const SLICE_ENTRIES: u32 = 256;
+/// The same for one request.
+const PART_ENTRIES: u32 = 512;
 
 fn gauges(state: &mut State) -> [&mut Gauge; FIGURES] {
     let stats = &mut state.stats;
@@ -40,6 +100,30 @@ fn gauges(state: &mut State) -> [&mut Gauge; FIGURES] {
         &mut stats.requested_bytes,
         &mut stats.allocated_bytes,
     ]
+}
+
+impl Book {
+    /// An entry is vacant.
+    fn add_vacant(&mut self, id: u32) {
+        let lane = usize::from(self.runs[(id / RUN_ENTRIES) as usize]);
+        if self.vacant.len() <= lane {
+            self.vacant.resize_with(lane + 1, Vec::new);
+        }
+        self.vacant[lane].push(id);
+    }
+
+    /// One that is vacant, if this lane has any.
+    fn take_vacant(&mut self, lane: usize) -> Option<u32> {
+        self.vacant.get_mut(lane)?.pop()
+    }
+
+    /// This one, which is vacant.
+    fn take_vacant_number(&mut self, id: u32) -> Option<u32> {
+        let lane = usize::from(self.runs[(id / RUN_ENTRIES) as usize]);
+        let vacant = &mut self.vacant[lane];
+        let at = vacant.iter().rposition(|&other| other == id)?;
+        Some(vacant.swap_remove(at))
+    }
 }
 
 impl Pool {
@@ -109,6 +193,17 @@ impl Pool {
         state.settle_active();
     }
 
+    /// A request of this size was not served in front. The figures follow, at times.
+    #[inline]
+    pub(super) fn note_miss(&self, state: &mut State, own: Option<usize>, size_bytes: u64) {
+        state.front.asked.note(size_bytes);
+        state.front.misses += 1;
+        if state.front.folded.len() <= 1 || state.front.misses >= FOLD_EVERY {
+            state.front.misses = 0;
+            self.fold(state, own);
+        }
+    }
+
     /// Gives the calling thread's lane numbers for its next allocations.
     #[cold]
     pub(super) fn lease(&self, state: &mut State, lane: &Lane) {
@@ -118,7 +213,12 @@ impl Pool {
 
     /// Keeps a live block that is being freed in front, if it may be there and there is room. Figures follow.
     #[inline]
-    pub(super) fn keep_in_front(&self, state: &mut State, lane: &Lane, block: u32) -> bool {
+    pub(super) fn keep_in_front(
+        &self,
+        state: &mut State,
+        (own, lane): (usize, &Lane),
+        block: u32,
+    ) -> bool {
         let Entry {
             address,
             size_bytes,
@@ -139,10 +239,10 @@ impl Pool {
         if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return false;
         }
-        if !lane.wants(size_bytes) {
+        if !state.front.asked.has(size_bytes) || !self.front.has_room(lane, size_bytes) {
             return false;
         }
-        let Some(id) = self.vacant_entry(state) else {
+        let Some(id) = self.vacant_entry(state, own) else {
             return false;
         };
         let entering = Entering {
@@ -154,7 +254,7 @@ impl Pool {
             epoch: state.epochs.current(),
         };
         let Some(hint) = self.front.enter(id, entering) else {
-            state.front.vacant.push(id);
+            state.front.add_vacant(id);
             return false;
         };
         state.stats.requested_bytes.fall(requested_bytes);
@@ -162,7 +262,8 @@ impl Pool {
         state.stats.allocations.fall(1);
         state.front.cached_bytes += size_bytes as i64;
         if !lane.keep(size_bytes, hint) {
-            if let Some(crowd) = lane.crowd_in(size_bytes, hint) {
+            let crowd = lane.crowd_in(size_bytes, hint);
+            if let Some(crowd) = crowd.and_then(|crowd| self.front.put_aside(crowd)) {
                 self.make_room(state, crowd.hints());
             }
         }
@@ -170,20 +271,29 @@ impl Pool {
         true
     }
 
-    fn vacant_entry(&self, state: &mut State) -> Option<u32> {
-        if let Some(id) = state.front.vacant.pop() {
+    fn vacant_entry(&self, state: &mut State, own: usize) -> Option<u32> {
+        let book = &mut state.front;
+        if let Some(id) = book.take_vacant(own) {
             return Some(id);
         }
-        if state.front.used_count < ENTRIES_MAX {
-            state.front.used_count += 1;
-            return Some(state.front.used_count - 1);
+        if book.used_count < ENTRIES_MAX {
+            let first = book.used_count;
+            book.used_count += RUN_ENTRIES;
+            book.runs.push(own as u8);
+            (first..first + RUN_ENTRIES).for_each(|id| book.add_vacant(id));
+            return book.take_vacant(own);
         }
         for _ in 0..EVICTION_LOOKS {
             let id = state.front.hand;
             state.front.hand = (id + 1) % ENTRIES_MAX;
             let word = self.front.entries.get(id).word();
-            if word.state() == Place::Live && self.recall(state, id, word) {
-                return state.front.vacant.pop();
+            let is_vacant = match word.state() {
+                Place::Live => self.recall(state, id, word),
+                Place::Vacant => true,
+                Place::Cached | Place::Busy => false,
+            };
+            if is_vacant {
+                return state.front.take_vacant_number(id);
             }
         }
         None
@@ -202,7 +312,7 @@ impl Pool {
         if !self.front.leave(id, Word::new(Place::Cached, sequence)) {
             return false;
         }
-        state.front.vacant.push(id);
+        state.front.add_vacant(id);
         let Entry {
             address,
             size_bytes,
@@ -226,7 +336,40 @@ impl Pool {
 
     /// Everything that is cached in front goes to the free lists. `false`: there was nothing.
     pub(super) fn drain(&self, state: &mut State) -> bool {
+        self.front.depot.clear();
         self.drain_slice(state, 0, u32::MAX)
+    }
+
+    /// A part of what is cached in front goes to the free lists, for a request that nothing there serves. `done` is how far
+    /// it went for that request. `false`: nothing is left.
+    // Decision: by parts, so that a request that finds no block among the free lists leaves others theirs. First come those
+    // of its own kind of segment, which are all that it could be served from; the rest goes before the pool grows.
+    pub(super) fn drain_part(&self, state: &mut State, kind: SegmentKind, done: &mut u32) -> bool {
+        if *done == 0 && kind != SegmentKind::Small {
+            *done = 1;
+            let mut any = false;
+            for (_, lane) in self.front.lanes() {
+                if let Some(hint) = lane.large_hint() {
+                    self.fold(state, None);
+                    any |= self.list_again(state, hint.entry(), hint.sequence());
+                }
+            }
+            if any {
+                return true;
+            }
+        }
+        if kind != SegmentKind::Small {
+            return self.drain(state);
+        }
+        let mut any = false;
+        while !any && *done < state.front.used_count {
+            let from = state.front.drained;
+            let to = (from + PART_ENTRIES).min(state.front.used_count);
+            state.front.drained = if to == state.front.used_count { 0 } else { to };
+            *done += to - from;
+            any = self.drain_slice(state, from, to);
+        }
+        any
     }
 
     fn drain_slice(&self, state: &mut State, from: u32, to: u32) -> bool {
@@ -243,6 +386,7 @@ impl Pool {
 
     /// The same a little at a time.
     pub(super) fn drain_in_slices(&self) {
+        self.front.depot.clear();
         let mut from = 0;
         while from < ENTRIES_MAX {
             let mut state = self.lock();
@@ -262,7 +406,7 @@ impl Pool {
         if !self.front.leave(id, word) {
             return false;
         }
-        state.front.vacant.push(id);
+        state.front.add_vacant(id);
         state.blocks[block].in_use = Use::Live {
             requested_bytes,
             tag,
@@ -336,7 +480,7 @@ impl Pool {
                     Place::Cached => {
                         let left = self.front.leave(id, word);
                         if left {
-                            state.front.vacant.push(id);
+                            state.front.add_vacant(id);
                             let past = Past::FRESH;
                             state.blocks[block].in_use = Use::Hand { past };
                         }
@@ -348,6 +492,7 @@ impl Pool {
                 }
             }
         }
+        self.front.depot.clear();
         self.fold(state, None);
         state.front.cached_bytes = 0;
     }
@@ -356,7 +501,7 @@ impl Pool {
     pub(super) fn check_front(&self, state: &State) {
         for id in 0..state.front.used_count {
             let entry = self.front.entries.get(id);
-            let vacant = state.front.vacant.contains(&id);
+            let vacant = state.front.vacant.iter().any(|ids| ids.contains(&id));
             assert_eq!(
                 entry.word().state() == Place::Vacant,
                 vacant,

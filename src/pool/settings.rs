@@ -1,6 +1,6 @@
 //! What a pool is told once, at its start.
 
-use super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
+use super::size::{classed, exact, GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES, SMALL_LIMIT_BYTES};
 
 /// How one pool behaves. [`Settings::default`] is the faithful mode without limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,13 +55,20 @@ impl Settings {
     /// What a request of `size_bytes` gets. Nothing sensible above 2^56.
     #[inline]
     pub(super) fn rounded(&self, size_bytes: u64) -> u64 {
-        let granule_bytes = if size_bytes <= SMALL_LIMIT_BYTES {
-            GRANULE_BYTES
-        } else {
-            self.alignment_bytes
-        };
         // A request of 0 never arrives (the driver refuses it); it would count as one granule.
-        size_bytes.max(1).wrapping_add(granule_bytes - 1) & !(granule_bytes - 1)
+        if size_bytes <= SMALL_LIMIT_BYTES {
+            return classed(size_bytes);
+        }
+        let granule_bytes = self.alignment_bytes;
+        size_bytes.wrapping_add(granule_bytes - 1) & !(granule_bytes - 1)
+    }
+
+    /// What it gets where memory is short.
+    pub(super) fn tight(&self, size_bytes: u64) -> u64 {
+        if size_bytes <= SMALL_LIMIT_BYTES {
+            return exact(size_bytes);
+        }
+        self.rounded(size_bytes)
     }
 
     /// The same with every value in its range, so that no other code has to doubt one.
@@ -98,12 +105,18 @@ mod tests {
             (1, 512),
             (512, 512),
             (513, 1024),
+            (8 << 10, 8 << 10),
+            ((8 << 10) + 1, 9 << 10),
+            (300 << 10, 320 << 10),
+            ((512 << 10) + 1, (512 << 10) + 512),
             (MIB, MIB),
             (MIB + 1, 2 * MIB),
             (LARGEST_REQUEST_BYTES, LARGEST_REQUEST_BYTES),
         ] {
             assert_eq!(settings.rounded(size_bytes), rounded);
+            assert!(settings.tight(size_bytes) <= rounded);
         }
+        assert_eq!(settings.tight(300 << 10), 300 << 10);
     }
 
     #[test]

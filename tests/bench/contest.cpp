@@ -225,7 +225,7 @@ static double window_of(size_t count)
 
 // Each thread replaces its own blocks, of sizes that come again as those of an iterating program do. All begin together and go on
 // for a while: nanoseconds of wall time over all pairs.
-static double threads_once(int count, double seconds, unsigned octaves)
+static double threads_once(int count, double seconds, unsigned octaves, long most_pairs = 0)
 {
     std::atomic<int> ready{0};
     std::atomic<bool> go{false}, stop{false};
@@ -243,7 +243,7 @@ static double threads_once(int count, double seconds, unsigned octaves)
         ready++;
         while (!go) std::this_thread::yield();
         long own = 0;
-        for (; !stop.load(std::memory_order_relaxed); own++) {
+        for (; most_pairs ? own < most_pairs : !stop.load(std::memory_order_relaxed); own++) {
             Held &held = live[random.below(64)];
             release(held.block, held.bytes);
             held.bytes = sizes[random.below(16)];
@@ -274,30 +274,30 @@ static double threads_of(int count, unsigned octaves = 8)
 }
 
 // A ring from the thread that allocates to the one that frees.
-static double handoff()
+static void handoff_of(long pairs)
 {
     static const long RING = 1024;
     static const size_t sizes[8] = {512, 4096, 1 << 16, 3000, 1 << 20, 1 << 14, 700, 1 << 18};
-    return measure([&](long pairs) {
-        std::vector<std::atomic<Block>> ring(RING);
-        for (auto &place : ring) place.store(Block{});
-        std::thread consumer([&] {
-            open_thread();
-            for (long i = 0; i < pairs; i++) {
-                Block block;
-                while ((block = ring[i % RING].load(std::memory_order_acquire)) == Block{}) std::this_thread::yield();
-                ring[i % RING].store(Block{}, std::memory_order_release);
-                release(block, sizes[i % 8]);
-            }
-        });
+    std::vector<std::atomic<Block>> ring(RING);
+    for (auto &place : ring) place.store(Block{});
+    std::thread consumer([&] {
+        open_thread();
         for (long i = 0; i < pairs; i++) {
-            Block block = allocate(sizes[i % 8]);
-            while (ring[i % RING].load(std::memory_order_acquire) != Block{}) std::this_thread::yield();
-            ring[i % RING].store(block, std::memory_order_release);
+            Block block;
+            while ((block = ring[i % RING].load(std::memory_order_acquire)) == Block{}) std::this_thread::yield();
+            ring[i % RING].store(Block{}, std::memory_order_release);
+            release(block, sizes[i % 8]);
         }
-        consumer.join();
     });
+    for (long i = 0; i < pairs; i++) {
+        Block block = allocate(sizes[i % 8]);
+        while (ring[i % RING].load(std::memory_order_acquire) != Block{}) std::this_thread::yield();
+        ring[i % RING].store(block, std::memory_order_release);
+    }
+    consumer.join();
 }
+
+static double handoff() { return measure(handoff_of); }
 
 // The same by one thread, which is half a ring ahead of itself.
 static double handoff_alone()
@@ -369,7 +369,14 @@ static int count_only(const std::string &name, long pairs, bool streams)
         Window window(8192);
         window.fill((size_t)atol(name.c_str() + 5));
         window.replace(pairs);
-    } else return 3;
+    } else if (name == "mixed_1000" || name == "mixed_100000") {
+        Window window;
+        window.fill((size_t)atol(name.c_str() + 6));
+        window.replace(pairs);
+    } else if (name == "threads") {
+        threads_once(2, 0, 8, pairs / 2);
+    } else if (name == "handoff") handoff_of(pairs);
+    else return 3;
     fflush(nullptr);
     _Exit(0);
 }

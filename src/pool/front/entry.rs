@@ -4,7 +4,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 /// So many blocks of a pool can be in front at once.
-pub const ENTRIES_MAX: u32 = if cfg!(loom) { 8 } else { 4096 };
+pub const ENTRIES_MAX: u32 = if cfg!(loom) { 8 } else { 8192 };
 const PAGE: usize = if cfg!(loom) { 4 } else { 64 };
 const PAGES: usize = ENTRIES_MAX as usize / PAGE;
 

@@ -4,18 +4,37 @@
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use crate::pool::size::{class_of, CLASS_COUNT};
+
 /// Larger blocks are kept one at a time.
-pub const KEPT_APART_ABOVE_BYTES: u64 = 128 << 10;
+pub const KEPT_APART_ABOVE_BYTES: u64 = 384 << 10;
 /// Most blocks in a bin.
-const DEPTH: usize = if cfg!(loom) { 2 } else { 16 };
-const BINS: usize = if cfg!(loom) { 2 } else { 32 };
-const BIN_BITS: u32 = BINS.trailing_zeros();
-/// Sizes remembered as missed.
-const MISSED: usize = if cfg!(loom) { 4 } else { 64 };
-const MISSED_BITS: u32 = MISSED.trailing_zeros();
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
+/// Most blocks in a bin of sizes above [`DEEP_BYTES`].
+const SHALLOW_DEPTH: u32 = if cfg!(loom) { 2 } else { 16 };
+const DEEP_BYTES: u64 = 32 << 10;
+/// A bin for each class of sizes that are not kept apart.
+pub const BINS: usize = if cfg!(loom) { 2 } else { CLASS_COUNT };
 /// Sequence numbers fetched at a time.
 pub const LEASE: u64 = 256;
+
+/// The bin of a size that is not kept apart.
+#[inline]
+pub fn bin_number(size_bytes: u64) -> usize {
+    class_of(size_bytes) % BINS
+}
+
+/// Most blocks of this size in a bin.
+#[inline]
+fn depth(size_bytes: u64) -> u32 {
+    if size_bytes > KEPT_APART_ABOVE_BYTES {
+        1
+    } else if size_bytes > DEEP_BYTES {
+        SHALLOW_DEPTH
+    } else {
+        DEPTH as u32
+    }
+}
 
 /// Where a freed block is, and which allocation it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +59,10 @@ impl Hint {
     }
 }
 
-/// Hints that have to make room.
+/// Hints that have to make room, all of one size.
 #[derive(Debug)]
 pub struct Crowd {
+    pub size_bytes: u64,
     hints: [Hint; DEPTH],
     count: usize,
 }
@@ -119,8 +139,9 @@ impl Bin {
     }
 
     /// Takes the oldest `count` out.
-    fn evict(&self, count: u32) -> Crowd {
+    fn evict(&self, size_bytes: u64, count: u32) -> Crowd {
         let mut crowd = Crowd {
+            size_bytes,
             hints: [Hint(0); DEPTH],
             count: 0,
         };
@@ -161,8 +182,6 @@ pub struct Lane {
     bins: [Bin; BINS],
     /// The block above [`KEPT_APART_ABOVE_BYTES`] that was freed last.
     large: Bin,
-    /// Sizes that were asked for lately and not served in front.
-    missed: [AtomicU64; MISSED],
 }
 
 impl Lane {
@@ -175,74 +194,38 @@ impl Lane {
             end_sequence: AtomicU64::new(0),
             bins: std::array::from_fn(|_| Bin::new()),
             large: Bin::new(),
-            missed: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
     #[inline]
-    fn bins_for(&self, size_bytes: u64) -> [&Bin; 2] {
+    fn bin_for(&self, size_bytes: u64) -> &Bin {
         if size_bytes > KEPT_APART_ABOVE_BYTES {
-            return [&self.large, &self.large];
+            return &self.large;
         }
-        let at = ((size_bytes >> 9).wrapping_mul(MULTIPLIER) >> (u64::BITS - BIN_BITS)) as usize;
-        [&self.bins[at], &self.bins[at ^ 1]]
+        &self.bins[bin_number(size_bytes)]
     }
 
-    /// The bin of a size, if it has one.
+    /// The bin of a size, if it holds blocks of that size or did last.
     #[inline]
     pub fn bin_of(&self, size_bytes: u64) -> Option<&Bin> {
-        let [first, second] = self.bins_for(size_bytes);
-        if first.size_bytes.load(Relaxed) == size_bytes {
-            Some(first)
-        } else if second.size_bytes.load(Relaxed) == size_bytes {
-            Some(second)
-        } else {
-            None
-        }
+        let bin = self.bin_for(size_bytes);
+        (bin.size_bytes.load(Relaxed) == size_bytes).then_some(bin)
     }
 
-    /// Most blocks of this size in a bin.
+    /// Whether a block of this size that is not in front yet would crowd out none of its own size.
     #[inline]
-    fn depth(size_bytes: u64) -> u32 {
-        if size_bytes > KEPT_APART_ABOVE_BYTES {
-            1
-        } else {
-            DEPTH as u32
-        }
-    }
-
-    #[inline]
-    fn missed(&self, size_bytes: u64) -> &AtomicU64 {
-        let hash = (size_bytes >> 9).wrapping_mul(MULTIPLIER);
-        &self.missed[(hash >> (u64::BITS - MISSED_BITS)) as usize]
-    }
-
-    /// A request of this size was not served in front.
-    #[inline]
-    pub fn note_miss(&self, size_bytes: u64) {
-        self.missed(size_bytes).store(size_bytes, Relaxed);
-    }
-
-    /// Whether a block of this size, which is not in front yet, should come there: the size was asked for lately, so it may be
-    /// again, and it would crowd out none of its own size. (Sizes that hardly ever come again cost more than they bring.)
-    #[inline]
-    pub fn wants(&self, size_bytes: u64) -> bool {
-        self.missed(size_bytes).load(Relaxed) == size_bytes && self.has_room(size_bytes)
-    }
-
-    #[inline]
-    fn has_room(&self, size_bytes: u64) -> bool {
+    pub fn has_room(&self, size_bytes: u64) -> bool {
         size_bytes > KEPT_APART_ABOVE_BYTES
             || self
                 .bin_of(size_bytes)
-                .is_none_or(|bin| bin.count() < Self::depth(size_bytes))
+                .is_none_or(|bin| bin.count() < depth(size_bytes))
     }
 
     /// Keeps a freed block. `false`: there is no room; see [`Lane::crowd_in`].
     #[inline]
     pub fn keep(&self, size_bytes: u64, hint: Hint) -> bool {
         match self.bin_of(size_bytes) {
-            Some(bin) if bin.count() < Self::depth(size_bytes) => {
+            Some(bin) if bin.count() < depth(size_bytes) => {
                 bin.add(hint);
                 true
             }
@@ -250,26 +233,44 @@ impl Lane {
         }
     }
 
-    /// Keeps a freed block for which there is no room; what it crowds out has to go. A size without a bin gets the
-    /// emptier of its two.
+    /// Keeps a freed block for which there is no room; what it crowds out has to go: the older half of its own size, or all
+    /// of the size that had the bin.
     pub fn crowd_in(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
-        let (bin, crowd) = match self.bin_of(size_bytes) {
-            Some(bin) => (bin, Self::depth(size_bytes).div_ceil(2)),
-            None => {
-                let [first, second] = self.bins_for(size_bytes);
-                let is_emptier = second.count() < first.count();
-                (if is_emptier { second } else { first }, DEPTH as u32)
-            }
+        let bin = self.bin_for(size_bytes);
+        let had_bytes = bin.size_bytes.load(Relaxed);
+        let count = if had_bytes == size_bytes {
+            depth(size_bytes).div_ceil(2)
+        } else {
+            DEPTH as u32
         };
-        let crowd = (bin.count() > 0).then(|| bin.evict(crowd));
+        let crowd = (bin.count() > 0).then(|| bin.evict(had_bytes, count));
         bin.size_bytes.store(size_bytes, Relaxed);
         bin.add(hint);
         crowd
     }
 
+    /// Takes in what another lane had no room for, when there is nothing of this size here.
+    pub fn refill(&self, crowd: &Crowd) {
+        let bin = self.bin_for(crowd.size_bytes);
+        debug_assert!(bin.count() == 0);
+        bin.size_bytes.store(crowd.size_bytes, Relaxed);
+        crowd.hints().iter().for_each(|&hint| bin.add(hint));
+    }
+
+    /// Whether the bin of this size stands empty.
+    pub fn is_empty_for(&self, size_bytes: u64) -> bool {
+        self.bin_for(size_bytes).count() == 0
+    }
+
     /// Takes out the large block that is kept, if there is one.
     pub fn evict_large(&self) -> Option<Crowd> {
-        (self.large.count() > 0).then(|| self.large.evict(1))
+        let size_bytes = self.large.size_bytes.load(Relaxed);
+        (self.large.count() > 0).then(|| self.large.evict(size_bytes, 1))
+    }
+
+    /// The same without taking it out, which only the lane's own thread may.
+    pub fn large_hint(&self) -> Option<Hint> {
+        self.large.newest()
     }
 
     /// A number that no other allocation of the pool has. Not to be asked while [`Lane::needs_sequences`].

@@ -546,3 +546,41 @@ fn forgotten_beside_the_front() {
         assert_eq!(pool.usage().allocated_bytes, 0);
     });
 }
+
+/// Blocks that one thread frees reach another by the crowd, while a third drains the front.
+#[test]
+fn blocks_go_from_thread_to_thread_in_front() {
+    for with_trim in [false, true] {
+        let name = format!("blocks from thread to thread, trimmed meanwhile: {with_trim}");
+        explore(&name, move || {
+            let mut stage = Stage::new(plain(), 64 * MIB, None);
+            stage.backing.sole_stream.store(true, SeqCst);
+            let blocks = stage.live([512, 500, 400, 300]);
+            let mut parts = vec![
+                part(move |program| {
+                    program.live.extend(blocks);
+                    (0..4).for_each(|_| {
+                        program.free(0, false, false);
+                    });
+                }),
+                part(|program| {
+                    for _ in 0..2 {
+                        program.allocate(512, false, false).expect("room");
+                    }
+                    program.free(0, false, false);
+                    program.allocate(100, false, false).expect("room");
+                }),
+            ];
+            if with_trim {
+                parts.insert(
+                    0,
+                    part(|program| {
+                        program.pool.trim(program.backing, 0);
+                    }),
+                );
+            }
+            stage.run(parts);
+            stage.end();
+        });
+    }
+}

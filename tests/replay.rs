@@ -242,6 +242,7 @@ fn advice_is_a_line_to_paste_and_a_warning() {
     let done = command
         .args(["advise", file.to_str().unwrap()])
         .env("CUSHION_MAX_SPLIT_SIZE", "32M")
+        .env("CUSHION_PREALLOCATE", "20G")
         .output()
         .unwrap();
     let (said, warned) = (
@@ -258,10 +259,12 @@ fn advice_is_a_line_to_paste_and_a_warning() {
     ] {
         assert!(said.contains(what), "{said}");
     }
-    assert!(
-        warned.contains("CUSHION_MAX_SPLIT_SIZE makes it worse"),
-        "{warned}"
-    );
+    for name in ["CUSHION_MAX_SPLIT_SIZE", "CUSHION_PREALLOCATE"] {
+        assert!(
+            warned.contains(&format!("{name} makes it worse")),
+            "{warned}"
+        );
+    }
 }
 
 #[test]

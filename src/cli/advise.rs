@@ -22,11 +22,13 @@ pub struct AdviseArgs {
 }
 
 /// Variables that change where memory goes, and so what a replay shows.
-const RELEVANT: [&str; 5] = [
+const RELEVANT: [&str; 7] = [
     "CUSHION_MODE",
+    "CUSHION_BACKING",
     "CUSHION_ZERO",
     "CUSHION_ALIGNMENT",
     "CUSHION_MAX_SPLIT_SIZE",
+    "CUSHION_PREALLOCATE",
     "CUSHION_CONF",
 ];
 

@@ -35,7 +35,7 @@ const LANDINGS: u32 = 64;
 
 /// A segment of the small pool below this share of the highest `allocated` may pass the slack: no segment of gigabytes
 /// goes back to the driver to make room for one of 2 MiB. The next step of the large pool makes up for it.
-pub(super) const SMALL_STEP_PERCENT: u32 = 1;
+const SMALL_STEP_PERCENT: u32 = 1;
 
 /// How far down the ladder one request has come.
 #[derive(Debug)]
@@ -60,8 +60,6 @@ pub(super) struct Ladder {
 /// The same where memory is mapped.
 #[derive(Debug, Default)]
 pub(super) struct MappedLadder {
-    /// A small request is served from a large block, if there is one.
-    pub borrows: bool,
     /// Handles are moved before new ones are made.
     pub moves_first: bool,
     /// Handles cannot be moved now.
@@ -106,7 +104,7 @@ impl Ladder {
 
     /// A block of the large pool for a small request that would be refused otherwise.
     pub fn last_resort(&self, state: &State, plan: &Plan, backing: &impl Backing) -> Option<u32> {
-        if !(self.desperate || self.mapped.borrows) || plan.kind != SegmentKind::Small {
+        if !self.desperate || plan.kind != SegmentKind::Small {
             return None;
         }
         let (kind, size_bytes) = (SegmentKind::Large, plan.size_bytes);

@@ -21,7 +21,8 @@ pub struct Settings {
     /// for the device.
     pub growth_slack_percent: u32,
     /// The same for mapped memory: before a new handle takes `reserved` past this many percent above the highest
-    /// `allocated`, handles that are free as a whole are moved to where memory is missing.
+    /// `allocated`, handles that are free as a whole are moved to where memory is missing. Up to four times as much when
+    /// many were moved before.
     pub mapped_slack_percent: u32,
     /// Before a new segment takes the process past this share of its limit (of the device, if it has none), whole free
     /// segments go back to the driver. `None`: only the limit itself counts.

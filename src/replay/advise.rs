@@ -1,7 +1,7 @@
 //! Which settings suit a workload: tries those that exist, keeps the best.
 
 use super::{replay, Name, Options, Outcome, Workload};
-use crate::config::Config;
+use crate::config::{Config, Variable};
 
 /// Settings tried, as the environment would hold them.
 pub type Environment = Vec<(&'static str, String)>;
@@ -46,8 +46,10 @@ pub struct Worse {
     pub without: Candidate,
 }
 
-/// Values tried for each variable; none: the default. Only variables that change where memory goes are here.
-const TRIED: [(&str, &[&str]); 2] = [
+/// Values tried for each variable; none: the default. Only variables that change where memory goes are here, and only those
+/// that this build has are tried.
+const TRIED: [(&str, &[&str]); 3] = [
+    (BACKING, &[MAPPED]),
     ("CUSHION_ALIGNMENT", &["64K"]),
     (
         "CUSHION_MAX_SPLIT_SIZE",
@@ -55,8 +57,31 @@ const TRIED: [(&str, &[&str]); 2] = [
     ),
 ];
 
+/// What the memory comes from, and the value for which it is mapped.
+const BACKING: &str = "CUSHION_BACKING";
+const MAPPED: &str = "vmm";
+
+fn tried() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    TRIED
+        .into_iter()
+        .filter(|(name, _)| Variable::named(name).is_some())
+}
+
+/// The policy of the backing that an environment asks for.
+fn policy_of(environment: &Environment) -> Name {
+    let is_mapped = environment
+        .iter()
+        .any(|(name, value)| *name == BACKING && value == MAPPED);
+    if is_mapped {
+        Name::CushionVmm
+    } else {
+        Name::Cushion
+    }
+}
+
 /// Replays with the settings of `environment` and no others.
 pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Options) -> Candidate {
+    let policy = policy_of(&environment);
     let vars = environment
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.into()));
@@ -68,7 +93,7 @@ pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Opti
     };
     let outcomes: Vec<Outcome> = workloads
         .iter()
-        .map(|w| replay(w, Name::Cushion, &options))
+        .map(|w| replay(w, policy, &options))
         .collect();
     Candidate {
         environment,
@@ -82,7 +107,7 @@ pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Opti
 /// Every combination of the tried values on top of `base`, the settings that the advice is not about.
 pub fn search(workloads: &[Workload], base: &Environment, options: &Options) -> Option<Advice> {
     let mut environments: Vec<Environment> = vec![base.clone()];
-    for (name, values) in TRIED {
+    for (name, values) in tried() {
         let with = |e: &Environment, v: &str| [e.as_slice(), &[(name, v.to_owned())]].concat();
         let more: Vec<_> = environments
             .iter()
@@ -167,9 +192,18 @@ mod tests {
     }
 
     #[test]
+    fn the_policy_is_that_of_the_backing() {
+        let of = |value: &str| policy_of(&vec![(BACKING, value.to_owned())]);
+        assert_eq!(policy_of(&Vec::new()), Name::Cushion);
+        assert_eq!(of("segments"), Name::Cushion);
+        assert_eq!(of(MAPPED), Name::CushionVmm);
+    }
+
+    #[test]
     fn every_variable_tried_exists_and_takes_its_values() {
-        for (name, values) in TRIED {
-            let variable = crate::config::Variable::named(name).unwrap();
+        assert!(tried().count() >= 2);
+        for (name, values) in tried() {
+            let variable = Variable::named(name).unwrap();
             assert!(
                 values.iter().all(|v| variable.check(v.as_ref()).is_ok()),
                 "{name}"

@@ -9,7 +9,7 @@ use crate::sync::MutexGuard;
 use super::super::allocate::Plan;
 use super::super::arena::Past;
 use super::super::facade::{Outside, Pool};
-use super::super::growth::{share, Ladder, Step as Rung, SMALL_STEP_PERCENT};
+use super::super::growth::{Ladder, Step as Rung};
 use super::super::segments::Segment;
 use super::super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES};
 use super::super::state::State;
@@ -17,6 +17,7 @@ use super::super::{Backing, BackingError, Pages, Range, Refusal, SegmentKind};
 use super::execute::{carry_out, Came, Origin, Step};
 use super::site::Site;
 use super::sources::Source;
+use super::supply::Supply;
 use super::{Handle, Quiet};
 
 /// Addresses reserved at first, for large requests and for those up to 1 MiB. What is reserved next is larger: addresses
@@ -25,22 +26,6 @@ const LARGE_RANGE_BYTES: u64 = 16 << 30;
 const SMALL_RANGE_BYTES: u64 = 64 * MIB;
 /// A range has room for so many times what is live, so that few blocks lack room to grow.
 const RANGE_SHARE: u64 = 4;
-/// The largest new handle is this share of what is live.
-const HANDLE_SHARE: u64 = 64;
-/// But may always be this large.
-const HANDLE_BYTES: u64 = 4 * MIB;
-/// A new handle for the large pool has at least this size, as far as slack and room allow.
-const ROOMY_BYTES: u64 = 32 * MIB;
-
-/// How the missing memory of a site is got.
-#[derive(Debug)]
-struct Supply {
-    /// What is mapped where, in the order of addresses; with moved handles the index in `sources`.
-    pieces: Vec<(Range, Option<usize>)>,
-    sources: Vec<Source>,
-    new_bytes: u64,
-}
-
 impl Pool {
     /// One step of growth where memory is mapped.
     pub(in crate::pool) fn grow_mapped<'a, B: Backing>(
@@ -51,24 +36,9 @@ impl Pool {
         plan: &Plan,
         ladder: &mut Ladder,
     ) -> Rung<'a> {
-        let room_bytes = if ladder.mapped.wide {
-            plan.size_bytes + state.largest_handle_bytes()
-        } else {
-            0
-        };
-        let Some(site) = state.best_site(plan.kind, plan.size_bytes, room_bytes) else {
+        let Some((site, supply)) = self.site_and_supply(&state, plan, ladder) else {
             return self.add_range(state, pages, plan, ladder);
         };
-        let supply = self.supply(&state, plan, &site, ladder);
-        if plan.kind == SegmentKind::Small && supply.new_bytes > 0 && !ladder.mapped.borrows {
-            let step_bytes = share(state.live_bytes(plan), SMALL_STEP_PERCENT);
-            let over_bytes = self.over_slack_bytes(&state, plan, supply.new_bytes);
-            if over_bytes > 0 && supply.new_bytes >= step_bytes {
-                // A piece of a large block will do, if there is one.
-                ladder.mapped.borrows = true;
-                return Rung::Again(state);
-            }
-        }
         let unsettled = |source: &Source| !state.is_settled(source.past);
         if supply.sources.iter().any(unsettled) {
             return self.settle(state, backing, pages, ladder);
@@ -162,69 +132,6 @@ impl Pool {
                 Rung::Again(state)
             }
         }
-    }
-
-    /// Where the missing memory comes from.
-    fn supply(&self, state: &State, plan: &Plan, site: &Site, ladder: &Ladder) -> Supply {
-        let over = self.over_slack_bytes(state, plan, site.missing_bytes);
-        let may_be_new = over == 0 && !ladder.mapped.moves_first;
-        let blocks: Vec<u32> = site.parts.iter().map(|part| part.block).collect();
-        let mut sources = if may_be_new || ladder.mapped.no_moves {
-            Vec::new()
-        } else {
-            state.sources(&blocks)
-        };
-        if plan.kind == SegmentKind::Small {
-            sources.retain(|source| source.handle.size_bytes <= 2 * SEGMENT_GRANULE_BYTES);
-        }
-        let mut supply = Supply {
-            pieces: Vec::new(),
-            sources: Vec::new(),
-            new_bytes: 0,
-        };
-        let largest_new = self.largest_new_bytes(state, plan);
-        let mut slack_left = if ladder.exact || !may_be_new {
-            0
-        } else {
-            self.slack_left_bytes(state, plan)
-        };
-        for part in site.parts.iter().filter(|part| part.is_hole) {
-            let mut at = part.from;
-            while at < part.to {
-                let (needed, room) = (part.to - at, part.room_to - at);
-                let size_bytes = match best_source(&sources, needed, room) {
-                    Some(index) => {
-                        let source = sources.swap_remove(index);
-                        supply.sources.push(source);
-                        let range = Range {
-                            address: at,
-                            size_bytes: source.handle.size_bytes,
-                        };
-                        supply.pieces.push((range, Some(supply.sources.len() - 1)));
-                        source.handle.size_bytes
-                    }
-                    None => {
-                        let roomy = match plan.kind {
-                            SegmentKind::Small => self.settings.small_segment_bytes,
-                            _ => ROOMY_BYTES,
-                        };
-                        let roomy = roomy.min(slack_left).min(room) / SEGMENT_GRANULE_BYTES
-                            * SEGMENT_GRANULE_BYTES;
-                        let size_bytes = needed.min(largest_new).max(roomy);
-                        let range = Range {
-                            address: at,
-                            size_bytes,
-                        };
-                        supply.pieces.push((range, None));
-                        supply.new_bytes += size_bytes;
-                        slack_left = slack_left.saturating_sub(size_bytes);
-                        size_bytes
-                    }
-                };
-                at += size_bytes;
-            }
-        }
-        supply
     }
 
     /// Takes everything that a plan needs out of the tables, carries it out, and puts what came of it back.
@@ -356,6 +263,7 @@ impl Pool {
         state.stats.reserved_bytes.rise(size_bytes);
         state.stats.segments.rise(1);
         state.stats.reserve_calls += 1;
+        state.mapped.bill.created += 1;
         state.set_dirt(block, dirty);
         state.put(block, Past::FRESH);
     }
@@ -377,6 +285,7 @@ impl Pool {
             Came::Mapped(_) => {
                 state.mapped.handles.remove(&address);
                 state.mapped.handles.insert(range.address, handle);
+                state.mapped.bill.moved += 1;
                 let dirty = state.is_any_dirty(from);
                 state.set_dirt(to, dirty);
                 state.put_hole(from);
@@ -399,30 +308,6 @@ impl Pool {
         state.stats.release_calls += 1;
         self.budget.uncharge(handle.size_bytes);
     }
-
-    fn largest_new_bytes(&self, state: &State, plan: &Plan) -> u64 {
-        let share = state.live_bytes(plan) / HANDLE_SHARE / SEGMENT_GRANULE_BYTES;
-        (share * SEGMENT_GRANULE_BYTES).max(HANDLE_BYTES)
-    }
-
-    /// By how much `more_bytes` would be past the slack, or past the share of the limit from which on the pool moves
-    /// memory rather than take more.
-    fn over_slack_bytes(&self, state: &State, plan: &Plan, more_bytes: u64) -> u64 {
-        more_bytes.saturating_sub(self.slack_left_bytes(state, plan))
-    }
-
-    fn slack_left_bytes(&self, state: &State, plan: &Plan) -> u64 {
-        let live_bytes = state.live_bytes(plan);
-        let slack_bytes = share(live_bytes, self.settings.mapped_slack_percent);
-        let most = live_bytes + slack_bytes + state.segments.ahead_idle_bytes;
-        let left = most.saturating_sub(state.stats.reserved_bytes.current);
-        match (self.settings.gc_threshold_percent, self.budget.most_bytes()) {
-            (Some(percent), Some(most_bytes)) => {
-                left.min(share(most_bytes, percent).saturating_sub(self.budget.used_bytes()))
-            }
-            _ => left,
-        }
-    }
 }
 
 /// Mapping has come to its end. The way of the segments remains, which needs no whole pages and gives back everything
@@ -430,33 +315,4 @@ impl Pool {
 fn as_segment<'a>(state: MutexGuard<'a, State>, ladder: &mut Ladder) -> Rung<'a> {
     ladder.mapped.plain = true;
     Rung::Again(state)
-}
-
-/// The handle to move for a hole of which `needed` bytes have to be filled and `room` may be: the smallest that does it
-/// alone, else the largest.
-fn best_source(sources: &[Source], needed: u64, room: u64) -> Option<usize> {
-    let fitting = sources
-        .iter()
-        .enumerate()
-        .filter(|(_, source)| source.handle.size_bytes <= room);
-    fitting
-        .min_by_key(|(_, source)| {
-            let size_bytes = source.handle.size_bytes;
-            let short = needed.saturating_sub(size_bytes);
-            (short, size_bytes, source.past.epoch, source.address)
-        })
-        .map(|(index, _)| index)
-}
-
-impl State {
-    fn largest_handle_bytes(&self) -> u64 {
-        let handles = self.mapped.handles.values();
-        handles.map(|handle| handle.size_bytes).max().unwrap_or(0)
-    }
-
-    /// The highest `allocated`, this request included.
-    fn live_bytes(&self, plan: &Plan) -> u64 {
-        let allocated = &self.stats.allocated_bytes;
-        allocated.peak.max(allocated.current + plan.size_bytes)
-    }
 }

@@ -5,7 +5,7 @@
 //! segment do, but some are [`Use::Hole`]: addresses without memory. *Handles* are mapped into it side by side; a block
 //! may lie across several. Requests are served as in other segments. When no free block fits, one is built (`build`)
 //! where that takes least memory (`site`): in holes beside free blocks, first by new handles as long as the slack
-//! allows, then by handles that are free as a whole, moved there (`sources`), then by new ones all the same.
+//! allows, then by handles that are free as a whole, moved there (`supply`, `sources`), then by new ones all the same.
 //!
 //! # Invariants, besides those of the pool
 //! * **COVERED** the handles tile exactly the parts of mapped segments that are no holes.
@@ -14,8 +14,8 @@
 //! * **PINNED** a mapped segment is never idle, so it stays until the context ends; only handles come and go.
 //!
 //! # Cost
-//! A driver call costs by the handle, not by the byte, so handles are as large as the hole they fill, up to a share of
-//! what the pool holds: larger ones are seldom free as a whole.
+//! A driver call costs by the handle, not by the byte, so handles are as large as the hole they fill, up to a bound: larger ones
+//! are seldom free as a whole. How much is spent on keeping reserved memory low depends on what was spent so far (`thrift`).
 
 mod build;
 mod execute;
@@ -24,6 +24,8 @@ mod retired;
 mod settled;
 mod site;
 mod sources;
+mod supply;
+mod thrift;
 
 use std::collections::BTreeMap;
 
@@ -59,6 +61,8 @@ pub(super) struct Mapped {
     pub small_ranges: u32,
     /// What the host knows to have ended.
     settled: Settled,
+    /// What mapping has cost so far.
+    bill: thrift::Bill,
 }
 
 impl Mapped {
@@ -69,6 +73,7 @@ impl Mapped {
             retired: BTreeMap::new(),
             small_ranges: 0,
             settled: Settled::new(),
+            bill: thrift::Bill::default(),
         }
     }
 

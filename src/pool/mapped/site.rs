@@ -27,6 +27,25 @@ pub(super) struct Site {
     pub missing_bytes: u64,
 }
 
+/// Where a site begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// In the free block beside its first hole, if there is one.
+    Beside,
+    /// In its first hole.
+    InHole,
+}
+
+impl Start {
+    /// Upwards, and downwards.
+    fn directions(self) -> &'static [bool] {
+        match self {
+            Start::Beside => &[true, false],
+            Start::InHole => &[true],
+        }
+    }
+}
+
 impl State {
     /// The site of `size_bytes` with least memory missing, in mapped segments of `kind`, whose holes have at least
     /// `room_bytes`. `None`: the ranges are full.
@@ -38,6 +57,7 @@ impl State {
         kind: SegmentKind,
         size_bytes: u64,
         room_bytes: u64,
+        start: Start,
     ) -> Option<Site> {
         let mut best: Option<((u64, u64), Site)> = None;
         for &hole in self.mapped.holes.values() {
@@ -48,8 +68,8 @@ impl State {
             if hole_bytes < room_bytes {
                 continue;
             }
-            for upwards in [true, false] {
-                let Some(site) = self.site_at(hole, size_bytes, upwards) else {
+            for &upwards in start.directions() {
+                let Some(site) = self.site_at(hole, size_bytes, upwards, start) else {
                     continue;
                 };
                 let has_room = |part: &Part| part.room_to - part.from >= room_bytes;
@@ -65,14 +85,14 @@ impl State {
         best.map(|(_, site)| site)
     }
 
-    /// The site whose first hole (`upwards`) or last one is `hole`, beginning with the free block next to it.
-    fn site_at(&self, hole: u32, size_bytes: u64, upwards: bool) -> Option<Site> {
+    /// The site whose first hole (`upwards`) or last one is `hole`.
+    fn site_at(&self, hole: u32, size_bytes: u64, upwards: bool, start: Start) -> Option<Site> {
         let behind = |entry: &Entry| if upwards { entry.previous } else { entry.next };
         let ahead = |entry: &Entry| if upwards { entry.next } else { entry.previous };
         let is_free =
             |block: u32| block != NONE && matches!(self.blocks[block].in_use, Use::Free { .. });
         let mut at = behind(&self.blocks[hole]);
-        if !is_free(at) {
+        if start == Start::InHole || !is_free(at) {
             at = hole;
         }
         let mut site = Site {

@@ -40,6 +40,8 @@ fn a_block_is_built_where_what_is_missing_can_be_moved_to() {
             let index = lives.position(|live| live.range.address == address);
             program.free(index.unwrap(), false, false);
         };
+        // So much is live that the others get a handle each.
+        allocate(program, 256);
         let (first, second, third) = (
             allocate(program, 4),
             allocate(program, 4),
@@ -52,13 +54,13 @@ fn a_block_is_built_where_what_is_missing_can_be_moved_to() {
         // The third handle moves to the end, with 2 MiB more.
         free(program, third);
         allocate(program, 10);
-        assert_eq!(backing.reserved_bytes(), 34 * MIB);
+        assert_eq!(backing.reserved_bytes(), 290 * MIB);
         // Two handles of 4 MiB below the hole, half a handle above it.
         for address in [first, second, half] {
             free(program, address);
         }
         allocate(program, 16);
-        assert_eq!(backing.reserved_bytes(), 34 * MIB);
+        assert_eq!(backing.reserved_bytes(), 290 * MIB);
     });
 }
 
@@ -66,24 +68,24 @@ fn a_block_is_built_where_what_is_missing_can_be_moved_to() {
 #[test]
 fn small_requests_lie_close_together_and_leave_large_blocks_whole() {
     with(Settings::default(), |program, backing| {
-        program.allocate(64 * MIB, false, false).unwrap();
+        program.allocate(60 * MIB, false, false).unwrap();
         program.free(0, false, false);
         for _ in 0..64 {
             program.allocate(64 * KIB, false, false).unwrap();
         }
-        assert_eq!(program.pool.snapshot().largest_free_bytes, 64 * MIB);
-        assert_eq!(backing.reserved_bytes(), 68 * MIB);
+        assert_eq!(program.pool.snapshot().largest_free_bytes, 60 * MIB);
+        assert_eq!(backing.reserved_bytes(), 64 * MIB);
     });
 }
 
 /// Recorded work: name, least utilisation in percent, most time of the driver over that of PyTorch's expandable segments. The aims
 /// are 97 % and 1; what is held here is what is reached, less a little.
 const RECORDS: [(&str, f64, f64); 5] = [
-    ("gnn", 97.5, 1.0),
+    ("gnn", 98.5, 1.0),
     ("resnet", 97.5, 1.0),
     ("gpt", 94.0, 1.0),
-    ("llama_gen", 94.0, 1.0),
-    ("streams", 79.0, 3.0),
+    ("llama_gen", 94.5, 1.0),
+    ("streams", 85.0, 6.5),
 ];
 
 #[test]

@@ -71,7 +71,7 @@ impl Pool {
             sources: Vec::new(),
             new_bytes: 0,
         };
-        let largest_new = state.largest_new_bytes(state.live_bytes(plan));
+        let (largest_new, most_bytes) = state.largest_new_bytes(state.live_bytes(plan));
         let mut slack_left = if ladder.exact || !may_be_new {
             0
         } else {
@@ -95,7 +95,7 @@ impl Pool {
                     None => {
                         let roomy = match plan.kind {
                             SegmentKind::Small => self.settings.small_segment_bytes,
-                            _ => ROOMY_BYTES,
+                            _ => ROOMY_BYTES.min(most_bytes),
                         };
                         let roomy = roomy.min(slack_left).min(room) / SEGMENT_GRANULE_BYTES
                             * SEGMENT_GRANULE_BYTES;

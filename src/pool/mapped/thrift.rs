@@ -24,6 +24,10 @@ const MOVED: u64 = 8;
 /// it is free, and large ones seldom are.
 const FINE_HANDLE_BYTES: u64 = 64 * MIB;
 const FINE_HANDLE_SHARE: u64 = 256;
+/// No new handle for large requests is more than this share of what is live, or this, however roomy the slack: where little is
+/// live, one large handle that is free in part is much.
+const HANDLE_SHARE: u64 = 16;
+const ANY_HANDLE_BYTES: u64 = 6 * MIB;
 
 /// Handles made and moved.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,14 +51,16 @@ impl State {
         self.mapped.bill.percent(reserved.peak, self.sequence)
     }
 
-    /// The largest that a new handle is made when so much is live, unless the slack has room for a larger one.
-    pub(super) fn largest_new_bytes(&self, live_bytes: u64) -> u64 {
+    /// The largest that a new handle is made when so much is live: at first, and where the slack has room for more.
+    pub(super) fn largest_new_bytes(&self, live_bytes: u64) -> (u64, u64) {
         let fine_bytes = (live_bytes / FINE_HANDLE_SHARE).max(FINE_HANDLE_BYTES);
         let bytes = match self.bill_percent() {
             0..50 => fine_bytes,
             _ => fine_bytes / 2 * 3,
         };
-        bytes / SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES
+        let most_bytes = (live_bytes / HANDLE_SHARE).max(ANY_HANDLE_BYTES);
+        let whole = |bytes: u64| bytes / SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES;
+        (whole(bytes.min(most_bytes)), whole(most_bytes))
     }
 
     /// The slack that the settings give, or more of it when the bill is high.

@@ -68,6 +68,10 @@ fn oversize_slack_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 16).clamp(2 * MIB, 20 * MIB)
 }
 
+/// Blocks of one bin looked at for clean room: less than [`SCAN_LIMIT`], since each is a look at the dirt of a segment, and a
+/// larger block does as well.
+const CLEAN_SCAN_LIMIT: usize = 4;
+
 impl Pool {
     /// Allocates memory. From the cache, this takes one lock and calls the backing only where the block needs a
     /// barrier or a scrub first; else the pool grows.
@@ -150,6 +154,9 @@ impl Pool {
             }
         }
         let mut state = self.lock();
+        if self.settings.scrub.is_some() && plan.kind == SegmentKind::Small && !request.capturing {
+            return self.allocate_clean(state, backing, &plan);
+        }
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
             self.note_miss(&mut state, own, plan.size_bytes);
@@ -174,6 +181,32 @@ impl Pool {
             Some(lane) => self.allocate_behind_fence(state, backing, &plan, lane),
             None => self.allocate_slowly(state, backing, &plan, false),
         }
+    }
+
+    /// With scrubbing on: clean memory if there is any, be it beside dirt, else after one barrier for all that was scrubbed or
+    /// freed by now; else the slow way, which scrubs.
+    fn allocate_clean<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        plan: &Plan,
+    ) -> Result<Grant, Refusal> {
+        let is_ordered = backing.sole_stream();
+        for turn in 0..2 {
+            if let Some((block, offset_bytes)) = state.search_clean(plan, is_ordered) {
+                let block = state.carve_at(block, offset_bytes, plan.size_bytes);
+                return Ok(state.hand_out(block, &plan.request, Origin::Hit));
+            }
+            if turn > 0 || state.is_all_settled(is_ordered) {
+                break;
+            }
+            state = match self.settle_all(state, backing) {
+                Made::Ready(state) | Made::Unavailable(state, _) => state,
+                Made::Failed(_, _, code) => return Err(Refusal::Failed(code)),
+                Made::Forgotten => return Err(Refusal::Forgotten),
+            };
+        }
+        self.allocate_slowly(state, backing, plan, false)
     }
 
     /// A block freed lately fits as it is, and nothing else is ready: one barrier for it and all that were freed by now.
@@ -282,6 +315,23 @@ impl State {
             scan_limit,
             |_, past| Some(u32::from(!self.is_behind_barrier(past, is_ordered))),
         )
+    }
+
+    /// The smallest free block with clean room for a request, and where in it.
+    fn search_clean(&self, plan: &Plan, is_ordered: bool) -> Option<(u32, u64)> {
+        let room = |entry: &Entry, past| self.clean_room(entry, past, plan.size_bytes, is_ordered);
+        let block = self.search(
+            plan.kind,
+            plan.size_bytes,
+            plan.below_bytes,
+            CLEAN_SCAN_LIMIT,
+            |entry, past| room(entry, past).map(|offset_bytes| u32::from(offset_bytes > 0)),
+        )?;
+        let entry = &self.blocks[block];
+        let super::arena::Use::Free { past, .. } = entry.in_use else {
+            return None;
+        };
+        Some((block, room(entry, past)?))
     }
 
     /// The best cached block that needs no call of the backing.

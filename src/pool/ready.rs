@@ -10,7 +10,7 @@ use super::arena::{Entry, Past};
 use super::facade::{Outside, Pool};
 use super::state::State;
 use super::tickets::Tickets;
-use super::{Backing, BackingError, Range};
+use super::{Backing, BackingError, Mark, Range};
 
 /// What came of making a block ready. The block stays in the caller's hands.
 pub(super) enum Made<'a> {
@@ -56,18 +56,7 @@ impl Pool {
         }
         if !state.epochs.is_fenced(past.epoch) && !backing.sole_stream() {
             let mark = state.mark();
-            return match self.outside(state, || backing.fence()) {
-                Outside::Forgotten(_) => Made::Forgotten,
-                Outside::Back(mut state, answer) => match answer {
-                    Ok(fence) => {
-                        state.stats.fences += 1;
-                        state.drained(mark);
-                        state.fenced(mark, fence);
-                        Made::Ready(state)
-                    }
-                    Err(error) => refused(state, past, error),
-                },
-            };
+            return self.fence(state, backing, mark, past);
         }
         self.join(state, backing, past)
     }
@@ -97,6 +86,41 @@ impl Pool {
             }
             Outside::Back(state, Err(_)) if fresh => Made::Ready(state),
             Outside::Back(state, Err(_)) => Made::Unavailable(state, past),
+        }
+    }
+
+    /// Puts everything that was freed and scrubbed up to now behind a barrier, by the cheaper way.
+    pub(super) fn settle_all<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+    ) -> Made<'a> {
+        let ticket = state.tickets.issued();
+        let past = Past { epoch: 0, ticket };
+        if backing.sole_stream() {
+            return self.join(state, backing, past);
+        }
+        let mark = state.mark();
+        self.fence(state, backing, mark, past)
+    }
+
+    /// Puts everything freed before `mark` behind a barrier.
+    fn fence<'a, B: Backing>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        backing: &B,
+        mark: Mark,
+        past: Past,
+    ) -> Made<'a> {
+        match self.outside(state, || backing.fence()) {
+            Outside::Forgotten(_) => Made::Forgotten,
+            Outside::Back(mut state, Ok(fence)) => {
+                state.stats.fences += 1;
+                state.drained(mark);
+                state.fenced(mark, fence);
+                Made::Ready(state)
+            }
+            Outside::Back(state, Err(error)) => refused(state, past, error),
         }
     }
 
@@ -176,6 +200,8 @@ impl Pool {
     }
 }
 
+/// Clean parts of a block that are looked at for one that is large enough.
+const CLEAN_LOOKS: usize = 8;
 /// Ranges of one scrub ahead.
 const RANGES_AHEAD: usize = 64;
 
@@ -187,6 +213,12 @@ fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Mad
 }
 
 impl State {
+    /// Whether [`Pool::settle_all`] would change anything.
+    pub fn is_all_settled(&self, is_ordered: bool) -> bool {
+        let is_fenced = is_ordered || self.epochs.unfenced_bytes == 0;
+        is_fenced && self.tickets.is_joined(self.tickets.issued())
+    }
+
     /// Whether later work is behind the last use of such a block.
     #[inline]
     pub fn is_behind_barrier(&self, past: Past, is_ordered: bool) -> bool {
@@ -210,6 +242,41 @@ impl State {
         };
         self.is_ready(entry, past, size_bytes, sole_stream)
             .then_some(past)
+    }
+
+    /// Where in a free block `size_bytes` could be handed out without a call of the backing: how far above its base.
+    ///
+    /// # Decision: around the dirt
+    /// A scrub costs some driver calls, whatever it fills. A block that was freed a moment ago is dirty, and asked for again it
+    /// would be scrubbed alone; cut beside it, the dirt of many frees lies together and is scrubbed in one call.
+    pub fn clean_room(
+        &self,
+        entry: &Entry,
+        past: Past,
+        size_bytes: u64,
+        is_ordered: bool,
+    ) -> Option<u64> {
+        if !self.is_behind_barrier(past, is_ordered) {
+            return None;
+        }
+        let segment = &self.segments[entry.segment];
+        let Some(dirt) = &segment.dirt else {
+            return Some(0);
+        };
+        let count = size_bytes.div_ceil(1 << segment.granule_bits) as usize;
+        let mut from = segment.granule(entry.address);
+        let end = segment.granule(entry.address + entry.size_bytes - 1) + 1;
+        for _ in 0..CLEAN_LOOKS {
+            let start = dirt.next(from, end, false)?;
+            if start + count > end {
+                return None;
+            }
+            match dirt.next(start, start + count, true) {
+                None => return Some(segment.address_of(start) - entry.address),
+                Some(dirty) => from = dirty,
+            }
+        }
+        None
     }
 
     #[inline]

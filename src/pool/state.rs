@@ -197,6 +197,42 @@ impl State {
         front
     }
 
+    /// The same `offset_bytes` above the base of a free block; what is below stays free.
+    pub fn carve_at(&mut self, block: u32, offset_bytes: u64, size_bytes: u64) -> u32 {
+        if offset_bytes == 0 {
+            return self.carve(block, size_bytes);
+        }
+        let past = self.unlist(block);
+        let Entry {
+            address,
+            size_bytes: whole_bytes,
+            segment,
+            next,
+            ..
+        } = self.blocks[block];
+        self.segments.add_busy(segment);
+        let upper = self.blocks.add(Entry {
+            address: address + offset_bytes,
+            size_bytes: whole_bytes - offset_bytes,
+            in_use: Use::Hand { past },
+            segment,
+            previous: block,
+            next,
+            flags: 0,
+        });
+        if next != NONE {
+            self.blocks[next].previous = upper;
+        }
+        let lower = &mut self.blocks[block];
+        lower.next = upper;
+        lower.size_bytes = offset_bytes;
+        self.segments
+            .block_added(segment, address + offset_bytes, &self.blocks);
+        self.list(block, past);
+        self.split(upper, size_bytes, past);
+        upper
+    }
+
     /// `block` is the one above `previous` now, or the first of its segment.
     #[inline]
     fn follow(&mut self, segment: u32, previous: u32, block: u32) {

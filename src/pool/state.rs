@@ -45,6 +45,8 @@ pub(super) struct State {
     pub waiting: u32,
     /// Blocks that became free lately and may be dirty, newest last: hints for scrubbing ahead. An entry can be stale.
     pub dirty_hints: VecDeque<u32>,
+    /// The scrub started last, if it was ahead of need and short.
+    pub short_scrub: Option<u64>,
     /// What the pool knows of the blocks in front.
     pub front: Book,
     /// Handles and holes of the mapped segments.
@@ -81,6 +83,7 @@ impl State {
             in_transit: 0,
             waiting: 0,
             dirty_hints: VecDeque::new(),
+            short_scrub: None,
             front: Book::default(),
             mapped: Mapped::new(),
             bins: [Bins::new(), Bins::new(), Bins::new()],

@@ -196,7 +196,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < BLOCKS; i++) {
         check(&blocks[i], step);
         free_block(&blocks[i], step);
-        if (blocks[i].address && !dead) free_block(&blocks[i], step);
+        /* With one call in twenty failing, a free of three calls fails twice in fifty blocks at times; not eight times. */
+        for (int again = 0; again < 7 && blocks[i].address && !dead; again++) free_block(&blocks[i], step);
         left += blocks[i].address != 0;
     }
     if (left && !dead) COMPLAIN("%d blocks cannot be freed", left);

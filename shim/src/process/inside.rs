@@ -7,8 +7,8 @@ use cushion::lane::LANE_COUNT;
 use std::sync::atomic::{compiler_fence, AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// On a cache line of its own: each has one writer.
-#[repr(align(64))]
+/// On cache lines of its own (two, since processors fetch them in pairs): each has one writer.
+#[repr(align(128))]
 struct Mark(AtomicBool);
 
 static MARKS: [Mark; LANE_COUNT] = [const { Mark(AtomicBool::new(false)) }; LANE_COUNT];

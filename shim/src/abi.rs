@@ -85,6 +85,60 @@ pub struct AllocationProperties {
     pub location: Location,
 }
 
+/// `CUmemAllocationProp`, all of it.
+#[repr(C)]
+pub struct FullProperties {
+    head: AllocationProperties,
+    win32_metadata: usize,
+    compression: u8,
+    rdma_capable: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+impl FullProperties {
+    /// Plain memory of one device.
+    pub fn of_device(device: CUdevice, rdma_capable: bool) -> Self {
+        const PINNED: i32 = 1;
+        FullProperties {
+            head: AllocationProperties {
+                kind: PINNED,
+                handle_types: 0,
+                location: Location {
+                    kind: LOCATION_DEVICE,
+                    id: device,
+                },
+            },
+            win32_metadata: 0,
+            compression: 0,
+            rdma_capable: rdma_capable.into(),
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub struct AccessDescription {
+    location: Location,
+    flags: i32,
+}
+
+impl AccessDescription {
+    /// The device may read and write.
+    pub fn full(device: CUdevice) -> Self {
+        const READ_WRITE: i32 = 3;
+        AccessDescription {
+            location: Location {
+                kind: LOCATION_DEVICE,
+                id: device,
+            },
+            flags: READ_WRITE,
+        }
+    }
+}
+
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: i32 = 1;
 

@@ -74,10 +74,41 @@ functions! {
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
     /// Since CUDA 9.2.
     optional stream_get_context = c"cuStreamGetCtx"(CUstream, *mut CUcontext);
+    optional device_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+    /// Since CUDA 10.2, as are the six that follow; see [`Driver::mapping`].
+    optional mem_address_reserve = c"cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
+    optional mem_address_free = c"cuMemAddressFree"(CUdeviceptr, usize);
+    optional mem_create = c"cuMemCreate"(*mut u64, usize, *const FullProperties, u64);
+    optional mem_map = c"cuMemMap"(CUdeviceptr, usize, usize, u64, u64);
+    optional mem_unmap = c"cuMemUnmap"(CUdeviceptr, usize);
+    optional mem_set_access = c"cuMemSetAccess"(CUdeviceptr, usize, *const AccessDescription, usize);
+    optional mem_release = c"cuMemRelease"(u64);
     /// Since CUDA 12.5; see [`Driver::context_events`].
     optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
     /// Since CUDA 12.5.
     optional ctx_wait_event = c"cuCtxWaitEvent"(CUcontext, CUevent);
+}
+
+/// The functions that map memory.
+pub struct Mapping {
+    /// `cuDeviceGetAttribute`.
+    pub device_attribute: unsafe extern "C" fn(*mut c_int, c_int, CUdevice) -> Status,
+    /// `cuMemAddressReserve`.
+    pub address_reserve:
+        unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64) -> Status,
+    /// `cuMemAddressFree`.
+    pub address_free: unsafe extern "C" fn(CUdeviceptr, usize) -> Status,
+    /// `cuMemCreate`.
+    pub create: unsafe extern "C" fn(*mut u64, usize, *const FullProperties, u64) -> Status,
+    /// `cuMemMap`.
+    pub map: unsafe extern "C" fn(CUdeviceptr, usize, usize, u64, u64) -> Status,
+    /// `cuMemUnmap`.
+    pub unmap: unsafe extern "C" fn(CUdeviceptr, usize) -> Status,
+    /// `cuMemSetAccess`.
+    pub set_access:
+        unsafe extern "C" fn(CUdeviceptr, usize, *const AccessDescription, usize) -> Status,
+    /// `cuMemRelease`.
+    pub release: unsafe extern "C" fn(u64) -> Status,
 }
 
 /// The version of CUDA in which context-wide events came. A library may export their names and serve a driver that is
@@ -85,6 +116,20 @@ functions! {
 const CONTEXT_EVENTS_SINCE: c_int = 12050;
 
 impl Driver {
+    /// The functions that map memory, if the driver has them all.
+    pub fn mapping(&self) -> Option<Mapping> {
+        Some(Mapping {
+            device_attribute: self.device_attribute?,
+            address_reserve: self.mem_address_reserve?,
+            address_free: self.mem_address_free?,
+            create: self.mem_create?,
+            map: self.mem_map?,
+            unmap: self.mem_unmap?,
+            set_access: self.mem_set_access?,
+            release: self.mem_release?,
+        })
+    }
+
     /// Whether a context has ended, which the driver has to say twice.
     pub fn has_ended(&self, context: CUcontext) -> bool {
         let gone = |code| matches!(code, INVALID_CONTEXT | CONTEXT_IS_DESTROYED);

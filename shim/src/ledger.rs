@@ -147,6 +147,7 @@ pub fn context_ended(removed: &contexts::Removed) {
         .as_ref()
         .map(|context| context.pool.forget())
         .unwrap_or_default();
+    removed.release_mapped();
     for block in &pooled {
         trace::freed(removed.turn, Kind::Pooled, block.base, device);
     }

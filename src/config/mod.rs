@@ -18,7 +18,7 @@ pub use pattern::{rank_of, PathFacts, PathPattern};
 pub use per_device::PerDevice;
 pub use table::{markdown, Variable, VARIABLES};
 pub use torch_conf::TorchConf;
-pub use values::{Ctl, FreeSync, Mode, Percent, ReportTarget, Stacks, Zero};
+pub use values::{Backing, Ctl, FreeSync, Mode, Percent, ReportTarget, Stacks, Zero};
 pub use warning::Warning;
 
 use std::ffi::OsString;
@@ -118,6 +118,8 @@ pub struct Config {
     pub report: Setting<ReportTarget>,
     /// `CUSHION_REPORT_INTERVAL`: time between reports; zero means only at the end.
     pub report_interval: Setting<Duration>,
+    /// `CUSHION_BACKING`: where device memory comes from.
+    pub backing: Setting<Backing>,
     /// `CUSHION_STACKS`: which allocations have their call stack taken.
     pub stacks: Setting<Stacks>,
     /// `CUSHION_TRACE`: where every allocation and free is recorded.
@@ -148,6 +150,7 @@ impl Default for Config {
             conf: Setting::default_to(TorchConf::default()),
             report: Setting::default_to(ReportTarget::default()),
             report_interval: Setting::default_to(Duration::from_secs(30)),
+            backing: Setting::default_to(Backing::Segments),
             stacks: Setting::default_to(Stacks::Sampled),
             ctl: Setting::default_to(Ctl::Off),
             trace: Setting::default_to(ReportTarget::Off),

@@ -29,6 +29,7 @@ fn every_variable_is_read_and_remembers_where_it_came_from() {
         ("CUSHION_FREE_SYNC", "host"),
         ("CUSHION_ZERO", "poison"),
         ("CUSHION_ALIGNMENT", "2M"),
+        ("CUSHION_BACKING", "vmm"),
         ("CUSHION_MAX_SPLIT_SIZE", "128M"),
         ("CUSHION_MEMORY_FRACTION", "0:0.5,1:0.8"),
         ("CUSHION_MEMORY_LIMIT", "20G"),

@@ -90,6 +90,23 @@ words! {
 }
 
 words! {
+    /// Where device memory comes from.
+    Backing {
+        /// Segments, by cuMemAlloc.
+        Segments = "segments",
+        /// Memory that is mapped where it is needed, if the driver can do it.
+        Vmm = "vmm",
+    }
+}
+
+impl Backing {
+    /// Whether memory is to be mapped.
+    pub fn is_mapped(self) -> bool {
+        self == Backing::Vmm
+    }
+}
+
+words! {
     /// Whether `cushion ctl` can speak to the process.
     Ctl {
         /// The background thread listens.

@@ -11,12 +11,15 @@
 //! were measured to work with another context current, and with none (driver 580).
 
 use super::contexts::{self, Reach};
+use super::fences::Fences;
 use super::lane::{make_event, Lane};
-use super::{capture, order};
+use super::pages::DriverPages;
+use super::{capture, order, settings};
 use crate::abi::*;
 use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use crate::emit;
-use cushion::pool::{Backing, BackingError, Fence, Range, ScrubTicket};
+use cushion::pool::{Backing, BackingError, Fence, Pages, Range, ScrubTicket};
+use once_cell::sync::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -34,6 +37,8 @@ pub struct DriverBacking {
     /// Time that program threads waited on the host because of the pool, in nanoseconds.
     pub waited_ns: AtomicU64,
     lane: Mutex<Option<Lane>>,
+    /// Mapped memory, once it was asked for; `None` inside: it cannot be had.
+    pages: OnceCell<Option<DriverPages>>,
     spare_events: Mutex<Vec<usize>>,
 }
 
@@ -59,8 +64,19 @@ impl DriverBacking {
             device,
             waited_ns: AtomicU64::new(0),
             lane: Mutex::new(None),
+            pages: OnceCell::new(),
             spare_events: Mutex::new(Vec::new()),
         }
+    }
+
+    /// The mapped memory of this context, if it has any.
+    pub fn mapped(&self) -> Option<&DriverPages> {
+        self.pages.get()?.as_ref()
+    }
+
+    /// Whether memory of this context may be mapped.
+    pub fn is_mapping(&self) -> bool {
+        self.mapped().is_some()
     }
 
     pub(super) fn driver(&self) -> Result<&'static Driver, BackingError> {
@@ -164,6 +180,33 @@ impl DriverBacking {
         Ok(())
     }
 
+    /// A barrier of this context alone, whose event is kept.
+    fn watched_fence(
+        &self,
+        driver: &'static Driver,
+        events: &ContextEvents,
+        fences: &Fences,
+    ) -> Result<Fence, BackingError> {
+        let event = match fences.spare() {
+            Some(event) => event,
+            None => {
+                let _current = self.enter(driver)?;
+                make_event(driver)?
+            }
+        };
+        let made = in_gate(|| {
+            self.record(events, event)?;
+            self.wait(events, event)
+        });
+        match made {
+            Ok(()) => Ok(fences.keep(event)),
+            Err(error) => {
+                fences.give_back(event);
+                Err(error)
+            }
+        }
+    }
+
     /// Waits on the host for all work that can reach this context's memory; the patient also for a context to end.
     fn wait_on_host(&self, driver: &'static Driver, patient: bool) -> Result<(), BackingError> {
         let started = Instant::now();
@@ -262,6 +305,12 @@ impl Backing for DriverBacking {
         let Some(events) = &driver.context_events else {
             return self.wait_on_host(driver, false).map(|()| Fence::UNWATCHED);
         };
+        if let Some(pages) = self.mapped().filter(|_| contexts::is_alone(self)) {
+            match self.watched_fence(driver, events, pages.fences()) {
+                Err(BackingError::Failed(INVALID_CONTEXT | CONTEXT_IS_DESTROYED)) => {}
+                outcome => return outcome,
+            }
+        }
         self.record_all(driver, events, |reach, event| match reach {
             [] => self.wait(events, event),
             _ => reach
@@ -311,5 +360,21 @@ impl Backing for DriverBacking {
 
     fn sole_stream(&self) -> bool {
         order::is_given()
+    }
+
+    fn pages(&self) -> Option<&dyn Pages> {
+        if !settings::get().config.backing.value.is_mapped() {
+            return None;
+        }
+        let pages = match self.pages.get() {
+            Some(pages) => pages.as_ref(),
+            // What the first try would do to a capture was not measured.
+            None if capture::active() => None,
+            None => self
+                .pages
+                .get_or_init(|| DriverPages::probe(self.driver().ok()?, self.device))
+                .as_ref(),
+        };
+        pages.map(|pages| pages as &dyn Pages)
     }
 }

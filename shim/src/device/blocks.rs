@@ -24,6 +24,8 @@ pub enum Seen {
         size_bytes: u64,
         /// The driver's BUFFER_ID, different for every allocation.
         id: u64,
+        /// The context it belongs to, where the driver's answer would be none: it maps memory for no context.
+        mapped_for: Option<usize>,
         /// SYNC_MEMOPS, where the driver's answer would be the neighbour's.
         sync_memops: Option<bool>,
     },
@@ -49,6 +51,10 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 base: block.base,
                 size_bytes: block.requested_bytes,
                 id,
+                mapped_for: context
+                    .backing
+                    .is_mapping()
+                    .then_some(context.backing.context),
                 sync_memops,
             }
         }
@@ -58,6 +64,7 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 base: block.base,
                 size_bytes: block.size_bytes,
                 id: IMPORTED_ID | block.serial,
+                mapped_for: None,
                 sync_memops: None,
             },
             None => Seen::Elsewhere,

@@ -4,7 +4,7 @@
 //! driver then refuses. What the program had still live there is a leak, and stays in the report as lost.
 
 use crate::abi::*;
-use crate::device::{contexts, order, reclaim};
+use crate::device::{contexts, order, pages, reclaim};
 use crate::ledger;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -190,8 +190,19 @@ pub unsafe fn enable_peer(
     flags: c_uint,
 ) -> Status {
     contexts::note_peers();
+    pages::end("peer access was enabled");
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(peer, flags) }
+    let code = unsafe { real(peer, flags) };
+    if let (SUCCESS, Some(device)) = (code, contexts::current_device()) {
+        for context in contexts::all() {
+            if context.backing.context == peer as usize {
+                if let Some(pages) = context.backing.mapped() {
+                    pages.add_peer(device);
+                }
+            }
+        }
+    }
+    code
 }
 
 /// `cuGreenCtxCreate`: work of a green context is not seen by a fence of its primary context.

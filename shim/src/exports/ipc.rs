@@ -1,7 +1,7 @@
 //! Memory shared with other processes: the handle of a pooled block opens as that block, or is refused (hazard 5).
 
 use crate::abi::*;
-use crate::device::{contexts, imports, settings};
+use crate::device::{contexts, imports, pages, settings};
 use crate::ledger::{self, Kind, Space};
 use cushion::ipc_handle::{self, Block};
 use cushion::pool::Found;
@@ -20,6 +20,9 @@ pub unsafe fn get(
         Some((_, Found::Dead)) => return INVALID_VALUE,
         Some((context, Found::Live(block))) => (context, block),
     };
+    if context.backing.is_mapping() {
+        pages::end("memory was exported to another process, and the driver refuses that for what is mapped already");
+    }
     let code = native();
     if code != SUCCESS || handle.is_null() {
         return code;

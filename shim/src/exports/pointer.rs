@@ -5,6 +5,7 @@ use crate::abi::*;
 use crate::device::blocks::{self, Seen};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
+const CONTEXT: c_int = 1;
 const P2P_TOKENS: c_int = 5;
 const SYNC_MEMOPS: c_int = 6;
 const BUFFER_ID: c_int = 7;
@@ -113,17 +114,23 @@ unsafe fn correct(seen: &Seen, attribute: c_int, data: *mut c_void) {
         base,
         size_bytes,
         id,
+        mapped_for,
         sync_memops,
     } = *seen
     else {
         return;
     };
-    // SAFETY: the widths are those of cuda.h: 64 bits for address, size and id; SYNC_MEMOPS is written as the driver
+    // SAFETY: the widths are those of cuda.h: 64 bits for address, size, context and id; SYNC_MEMOPS is written as the driver
     // does, one byte of a boolean.
     unsafe {
         match attribute {
             RANGE_START_ADDR => data.cast::<u64>().write_unaligned(base),
             RANGE_SIZE => data.cast::<u64>().write_unaligned(size_bytes),
+            CONTEXT => {
+                if let Some(context) = mapped_for {
+                    data.cast::<usize>().write_unaligned(context);
+                }
+            }
             BUFFER_ID => data.cast::<u64>().write_unaligned(id),
             SYNC_MEMOPS => {
                 if let Some(on) = sync_memops {

@@ -2,7 +2,7 @@
 //! NCCL and vLLM also make host handles, which are no device memory).
 
 use crate::abi::*;
-use crate::device::{physical, reclaim, settings};
+use crate::device::{contexts, physical, reclaim, settings};
 use crate::ledger::{self, Kind};
 use std::ffi::{c_ulonglong, c_void};
 
@@ -49,6 +49,9 @@ pub unsafe fn retain(
     handle: *mut c_ulonglong,
     address: *mut c_void,
 ) -> Status {
+    if contexts::is_pooled(address as CUdeviceptr) {
+        return INVALID_VALUE; // As for any memory of cuMemAlloc.
+    }
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(handle, address) };
     if code == SUCCESS {
@@ -82,6 +85,9 @@ pub unsafe fn unmap(
     address: CUdeviceptr,
     size_bytes: usize,
 ) -> Status {
+    if contexts::is_pooled(address) {
+        return INVALID_VALUE; // As for any memory of cuMemAlloc.
+    }
     // SAFETY: the caller's arguments, unchanged.
     physical::unmapped(address, size_bytes as u64, || unsafe {
         real(address, size_bytes)

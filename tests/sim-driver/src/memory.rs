@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Bytes in live allocations of a device, as programs asked for them.
+    /// Live allocations of a device and handles of its memory, and their bytes as programs asked for them.
     pub fn live_bytes(&self, device: i32) -> (u64, u64) {
         let live = self.ranges.iter().filter(|r| {
             r.device == device
@@ -108,7 +108,9 @@ impl State {
                     Kind::Device | Kind::Async(_) | Kind::Managed | Kind::Graph
                 )
         });
-        live.fold((0, 0), |(n, b), r| (n + 1, b + r.size))
+        let (count, bytes) = live.fold((0, 0), |(n, b), r| (n + 1, b + r.size));
+        let (handle_count, handle_bytes) = self.live_handles(device);
+        (count + handle_count, bytes + handle_bytes)
     }
 }
 

@@ -48,6 +48,15 @@ pub struct Access {
 }
 
 impl State {
+    /// Handles of a device's own memory, and their bytes.
+    pub fn live_handles(&self, device: i32) -> (u64, u64) {
+        let own = |p: &&Physical| p.device == device && matches!(p.backing, Backing::Arena(_));
+        self.physical
+            .values()
+            .filter(own)
+            .fold((0, 0), |(n, b), p| (n + 1, b + p.size))
+    }
+
     fn drop_physical(&mut self, h: Handle) {
         if !self
             .physical

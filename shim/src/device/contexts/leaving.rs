@@ -76,6 +76,17 @@ impl Removed {
         }
     }
 
+    /// Gives back what belongs to the process and not to the context: mapped memory. The pool has forgotten it.
+    pub fn release_mapped(&self) {
+        if let Some(pages) = self
+            .pool
+            .as_ref()
+            .and_then(|context| context.backing.mapped())
+        {
+            pages.release_all();
+        }
+    }
+
     /// The context's serial and its device.
     pub fn place(&self) -> Option<(u64, CUdevice)> {
         self.known

@@ -16,7 +16,7 @@ mod records;
 
 pub use leaving::{put_back, take_out, Removed};
 pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
-pub use observe::{drained, observe};
+pub use observe::{drained, is_sticky, observe};
 pub use primary::{
     expect as expect_primary, life_of, note_primary, note_retained, primary_is_active, primary_of,
     released,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 /// A driver call of the program answered `code`: if that is a sticky error, every context of the device it came from is
 /// dead (hazard 26). The driver's sticky errors corrupt the whole process's use of that context.
 pub fn observe(code: Status) {
-    if code != SUCCESS && sticky(code) {
+    if code != SUCCESS && is_sticky(code) {
         mark_dead(code);
     }
 }
@@ -24,7 +24,7 @@ fn mark_dead(code: Status) {
 
 /// Errors after which a context answers every call with the same code (cuda.h: "the context cannot be used" and "leaves
 /// the process in an inconsistent state").
-fn sticky(code: Status) -> bool {
+pub fn is_sticky(code: Status) -> bool {
     matches!(
         code,
         214 | 220 | 221 | 226 | 700 | 702 | 710 | 714..=719 | 721

@@ -1,0 +1,316 @@
+//! The driver's virtual memory functions as [`Pages`]: memory that the pool maps where it is needed (`CUSHION_BACKING=vmm`).
+//!
+//! # Decision: when memory is mapped
+//! Only if asked for, and if a first try on the device works; else one warning says why not, and segments serve. No such call is
+//! made while a stream captures, since what it would do to the capture was not measured: the pool takes a segment then.
+//! For the whole process it ends for memory yet to be taken when the program
+//! * enables peer access: memory of cuMemAlloc is then visible to the peer by itself, mapped memory by device. What is mapped
+//!   already is made visible to the peer at once;
+//! * exports a block for other processes, which the driver refuses for mapped memory. That first export fails with the driver's
+//!   own code, as later ones of blocks that were mapped before do; never is a handle given that opens at a wrong place.
+//!
+//! # Decision: what outlives a context
+//! Handles and addresses belong to the process. They are given back after the driver has ended the context, and with it all work.
+
+use super::backing::check;
+use super::fences::Fences;
+use super::{capture, contexts, order};
+use crate::abi::*;
+use crate::driver::{self, Driver, Mapping};
+use crate::process;
+use cushion::pool::{BackingError, Fence, Pages, Quiet, Range};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// The driver maps in units of this (measured: granularity, minimum and recommended).
+const PAGE_BYTES: usize = 2 << 20;
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
+const HAS_MAPPING: i32 = 102;
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
+const HAS_RDMA: i32 = 110;
+
+/// New memory is to be mapped. Ends once, for the process.
+static WANTED: AtomicBool = AtomicBool::new(true);
+
+/// No memory is mapped from now on; `why` in a warning, if any was mapped before.
+pub fn end(why: &str) {
+    static SAID: Once = Once::new();
+    if WANTED.swap(false, Ordering::AcqRel)
+        && contexts::all().iter().any(|c| c.backing.is_mapping())
+    {
+        SAID.call_once(|| {
+            process::say(&format!(
+                "CUSHION_BACKING=vmm: {why}; new memory comes in segments"
+            ))
+        });
+    }
+}
+
+#[derive(Default)]
+struct Held {
+    /// Reserved addresses.
+    ranges: Vec<Range>,
+    /// Sizes by name.
+    handles: BTreeMap<u64, u64>,
+    /// Sizes by address.
+    mapped: BTreeMap<u64, u64>,
+    /// Devices of peers that can reach it.
+    peers: Vec<CUdevice>,
+    /// The context has ended.
+    ended: bool,
+}
+
+/// Mapped memory of one context.
+pub struct DriverPages {
+    device: CUdevice,
+    calls: Mapping,
+    properties: FullProperties,
+    held: Mutex<Held>,
+    fences: Fences,
+}
+
+fn once(why: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        process::say(&format!(
+            "CUSHION_BACKING=vmm: {why}; segments are used instead"
+        ))
+    });
+}
+
+impl DriverPages {
+    /// Looks whether the device can do it, by doing it once. Says once why not.
+    pub fn probe(driver: &'static Driver, device: CUdevice) -> Option<DriverPages> {
+        let Some(calls) = driver.mapping() else {
+            once("the driver lacks the functions");
+            return None;
+        };
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: the out-parameter is ours.
+            let code = unsafe { (calls.device_attribute)(&mut value, which, device) };
+            code == SUCCESS && value != 0
+        };
+        if !attribute(HAS_MAPPING) {
+            once("the device does not support it");
+            return None;
+        }
+        let pages = DriverPages {
+            device,
+            properties: FullProperties::of_device(device, attribute(HAS_RDMA)),
+            calls,
+            held: Mutex::new(Held::default()),
+            fences: Fences::default(),
+        };
+        let tried = pages.try_once();
+        pages.release_all();
+        match tried {
+            Ok(()) => {
+                pages.lock().ended = false;
+                Some(pages)
+            }
+            Err(error) => {
+                once(&format!("the driver refused a first try ({error:?})"));
+                None
+            }
+        }
+    }
+
+    fn try_once(&self) -> Result<(), BackingError> {
+        let address = self.reserve_range(PAGE_BYTES as u64)?;
+        let handle = self.create(PAGE_BYTES as u64)?;
+        let range = Range {
+            address,
+            size_bytes: PAGE_BYTES as u64,
+        };
+        self.map(handle, range)
+    }
+
+    /// Barriers of this context that can be asked whether they have passed.
+    pub fn fences(&self) -> &Fences {
+        &self.fences
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the devices reach what is mapped in `range`.
+    fn give_access(&self, range: Range, devices: &[CUdevice]) -> Result<(), BackingError> {
+        let access: Vec<AccessDescription> = devices
+            .iter()
+            .map(|&device| AccessDescription::full(device))
+            .collect();
+        // SAFETY: the range is mapped, and the array is as long as the driver is told.
+        mapping(unsafe {
+            (self.calls.set_access)(
+                range.address,
+                range.size_bytes as usize,
+                access.as_ptr(),
+                access.len(),
+            )
+        })
+    }
+
+    /// Another device can reach all of it from now on.
+    pub fn add_peer(&self, device: CUdevice) {
+        let mut held = self.lock();
+        if device == self.device || held.peers.contains(&device) {
+            return;
+        }
+        held.peers.push(device);
+        for (&address, &size_bytes) in &held.mapped {
+            // The driver has allowed the peer access, so it allows this; if not, the peer's work says so.
+            let _ = self.give_access(
+                Range {
+                    address,
+                    size_bytes,
+                },
+                &[device],
+            );
+        }
+    }
+
+    /// Gives everything back. The context has ended, or never used it.
+    pub fn release_all(&self) {
+        let mut held = self.lock();
+        held.ended = true;
+        for (address, size_bytes) in std::mem::take(&mut held.mapped) {
+            // SAFETY: mapped by us, and no work of the ended context can touch it.
+            driver::insistently(|| unsafe { (self.calls.unmap)(address, size_bytes as usize) });
+        }
+        for (handle, _) in std::mem::take(&mut held.handles) {
+            // SAFETY: created by us and mapped nowhere.
+            driver::insistently(|| unsafe { (self.calls.release)(handle) });
+        }
+        for range in std::mem::take(&mut held.ranges) {
+            // SAFETY: reserved by us, with nothing mapped there.
+            driver::insistently(|| unsafe {
+                (self.calls.address_free)(range.address, range.size_bytes as usize)
+            });
+        }
+    }
+}
+
+/// A code of a mapping function as the pool takes it. Natively the program's allocation makes no such call, so that only what
+/// any call would answer is for the program; with all else the pool takes another way.
+fn mapping(code: Status) -> Result<(), BackingError> {
+    match check(code) {
+        Err(BackingError::Failed(code)) if !contexts::is_sticky(code) => {
+            Err(BackingError::Unavailable)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Makes a call, unless a stream captures or the context has ended.
+fn outside_captures<T>(call: impl FnOnce() -> Result<T, BackingError>) -> Result<T, BackingError> {
+    capture::context_wide(call).unwrap_or(Err(BackingError::Unavailable))
+}
+
+impl Pages for DriverPages {
+    fn wanted(&self) -> bool {
+        WANTED.load(Ordering::Acquire) && !capture::active()
+    }
+
+    fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        let mut held = self.lock();
+        if held.ended {
+            return Err(BackingError::Unavailable);
+        }
+        let mut address: CUdeviceptr = 0;
+        outside_captures(|| {
+            // SAFETY: the out-parameter is ours.
+            mapping(unsafe {
+                (self.calls.address_reserve)(&mut address, size_bytes as usize, PAGE_BYTES, 0, 0)
+            })
+        })?;
+        contexts::note_segment(address, size_bytes);
+        held.ranges.push(Range {
+            address,
+            size_bytes,
+        });
+        Ok(address)
+    }
+
+    fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
+        let mut handle = 0;
+        outside_captures(|| {
+            // SAFETY: the out-parameter is ours; the properties live through the call.
+            mapping(unsafe {
+                (self.calls.create)(&mut handle, size_bytes as usize, &self.properties, 0)
+            })
+        })?;
+        let mut held = self.lock();
+        if held.ended {
+            // SAFETY: created just now; nobody knows of it.
+            driver::insistently(|| unsafe { (self.calls.release)(handle) });
+            return Err(BackingError::Unavailable);
+        }
+        held.handles.insert(handle, size_bytes);
+        Ok(handle)
+    }
+
+    fn map(&self, handle: u64, range: Range) -> Result<(), BackingError> {
+        let Range {
+            address,
+            size_bytes,
+        } = range;
+        let mut held = self.lock();
+        if held.ended {
+            return Err(BackingError::Unavailable);
+        }
+        let mut devices = held.peers.clone();
+        devices.push(self.device);
+        let mut is_stuck = false;
+        let outcome = outside_captures(|| {
+            // SAFETY: the handle is ours, whole and mapped nowhere; the range is reserved, and the pool has a hole there.
+            mapping(unsafe { (self.calls.map)(address, size_bytes as usize, 0, handle, 0) })?;
+            self.give_access(range, &devices).inspect_err(|_| {
+                // SAFETY: mapped just now; nobody knows of it.
+                let undone = driver::insistently(|| unsafe {
+                    (self.calls.unmap)(address, size_bytes as usize)
+                });
+                is_stuck = undone != SUCCESS;
+            })
+        });
+        // What cannot be taken away again goes with the context; until then nothing else is mapped there.
+        if outcome.is_ok() || is_stuck {
+            held.mapped.insert(address, size_bytes);
+        }
+        outcome
+    }
+
+    fn unmap(&self, what: &Quiet) -> Result<(), BackingError> {
+        let range = what.range();
+        let mut held = self.lock();
+        if held.ended || order::unfenceable() {
+            return Err(BackingError::Unavailable);
+        }
+        outside_captures(|| {
+            // SAFETY: one whole mapping, which the pool has taken out of its tables, and no work can touch it (SETTLED; work
+            // that no wait of the pool covers was looked for above).
+            mapping(unsafe { (self.calls.unmap)(range.address, range.size_bytes as usize) })
+        })?;
+        held.mapped.remove(&range.address);
+        Ok(())
+    }
+
+    fn destroy(&self, handle: u64) {
+        // Unknown: it went with the context.
+        if self.lock().handles.remove(&handle).is_some() {
+            // SAFETY: created by us, mapped nowhere, and forgotten.
+            driver::insistently(|| unsafe { (self.calls.release)(handle) });
+        }
+    }
+
+    fn has_passed(&self, fence: Fence) -> bool {
+        driver::get().is_some_and(|driver| self.fences.has_passed(driver, fence))
+    }
+
+    /// Not known to be: the driver documents nothing, so new memory is cleaned like used one.
+    fn fresh_is_zero(&self) -> bool {
+        false
+    }
+}

@@ -207,7 +207,14 @@ fn a_small_request_is_not_refused_while_the_large_pool_has_room() {
         while program.allocate(8 * MIB, false, false).is_ok() {}
         program.free(3, false, false);
         program.allocate(5 * MIB, false, false).unwrap();
+        let needed_bytes = |program: &Program| {
+            let usage = program.pool.usage();
+            usage.reserved_bytes - usage.unneeded_bytes()
+        };
+        let before = needed_bytes(program);
         program.allocate(100, false, false).unwrap();
+        // Wherever it was cut from, it takes no more than natively from what is shown as free.
+        assert_eq!(needed_bytes(program), before + 512);
     });
 }
 
@@ -522,4 +529,38 @@ fn a_peak_is_seen_between_two_looks() {
         (3584, 3)
     );
     program.end();
+}
+
+/// Handles that are free as a whole go back when nothing was allocated from them for long, and no earlier.
+#[test]
+fn idle_handles_go_back_one_by_one() {
+    let backing = Watched::new(1 << 40, true).with_pages(true);
+    let pool = Pool::new(Settings::default(), Arc::new(Budget::new(None)));
+    let mut program = Program::new(&pool, &backing);
+    let kept = program.allocate(8 * MIB, false, false).unwrap();
+    for _ in 0..3 {
+        program.allocate(40 * MIB, false, false).unwrap();
+    }
+    pool.tick();
+    while program.live.len() > 1 {
+        program.free(1, false, false);
+    }
+    assert!(!pool.has_idle_for(1), "freed in this tick");
+    pool.tick();
+    assert!(!pool.has_idle_for(1), "free for less than a whole tick");
+    pool.tick();
+    let reserved_bytes = backing.reserved_bytes();
+    let mut released_bytes = 0;
+    while pool.has_idle_for(1) {
+        let bytes = pool.trim_idle(&backing, 1);
+        assert!(bytes > 0, "what is found goes");
+        released_bytes += bytes;
+    }
+    assert!(released_bytes >= 3 * 40 * MIB - 32 * MIB);
+    assert_eq!(backing.reserved_bytes(), reserved_bytes - released_bytes);
+    assert_eq!(pool.stats().idle_released_bytes, released_bytes);
+    assert!(backing.reserved_bytes() >= kept.range.size_bytes);
+    pool.check();
+    program.end();
+    assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
 }

@@ -272,7 +272,12 @@ impl Pool {
                     (false, plan.request.capturing),
                 ) {
                     Made::Ready(mut state) => {
-                        return Ok(state.hand_out(block, &plan.request, ladder.origin()))
+                        let grant = state.hand_out(block, &plan.request, ladder.origin());
+                        let segment = state.blocks[block].segment;
+                        if state.segments[segment].kind != plan.kind {
+                            state.note_borrowed(block, plan.request.size_bytes);
+                        }
+                        return Ok(grant);
                     }
                     Made::Unavailable(mut state, past) => {
                         state.put(block, past);

@@ -13,6 +13,8 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) const FLAG_HELD: u32 = 1;
 /// The block's memory must never be handed out again (hazard 16).
 pub(super) const FLAG_RETIRE: u32 = 2;
+/// The block serves a small request, and is a piece of the large pool, in whose granule it is counted.
+pub(super) const FLAG_BORROWED: u32 = 4;
 
 /// A range of a segment.
 #[derive(Debug, Clone, Copy)]

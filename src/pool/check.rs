@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lane;
 
-use super::arena::{Use, FLAG_HELD, NONE};
+use super::arena::{Use, FLAG_BORROWED, FLAG_HELD, NONE};
 use super::facade::Pool;
+use super::state::borrowed_bytes;
 use super::SegmentKind;
 
 impl Pool {
@@ -19,7 +20,7 @@ impl Pool {
         self.fold(&mut state, lane::current());
         let (mut cached, mut cached_count) = (0, 0);
         let (mut requested, mut allocated, mut reserved, mut held) = (0, 0, 0, 0);
-        let (mut live, mut block_count) = (0, 0);
+        let (mut live, mut block_count, mut borrowed) = (0, 0, 0);
         let (mut idle_bytes, mut ahead_idle_bytes) = (0, 0);
         let mut free: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
         let mut unfenced: BTreeMap<u64, u64> = BTreeMap::new();
@@ -79,6 +80,9 @@ impl Pool {
                         allocated += entry.size_bytes;
                         requested += requested_bytes;
                         assert!(requested_bytes <= entry.size_bytes);
+                        if entry.flags & FLAG_BORROWED != 0 {
+                            borrowed += borrowed_bytes(entry.size_bytes, requested_bytes);
+                        }
                         let base = state.bases.get(&state.blocks, entry.address);
                         assert_eq!(base, Some(at), "OURS: live block not in the index");
                         let is_held = state.holds.contains_key(&entry.address);
@@ -194,6 +198,7 @@ impl Pool {
             "TILE: blocks outside segments"
         );
         assert_eq!(state.held_bytes, held, "SUMS: held");
+        assert_eq!(state.borrowed_bytes, borrowed, "SUMS: borrowed");
         assert_eq!(state.segments.idle_bytes, idle_bytes, "SUMS: idle");
         assert_eq!(
             state.segments.ahead_idle_bytes, ahead_idle_bytes,

@@ -178,6 +178,7 @@ impl Pool {
             allocated_bytes: state.stats.allocated_bytes.current,
             requested_bytes: state.stats.requested_bytes.current,
             held_bytes: state.held_bytes,
+            borrowed_bytes: state.borrowed_bytes,
         }
     }
 

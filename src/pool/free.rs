@@ -4,11 +4,11 @@ use crate::sync::MutexGuard;
 
 use crate::lane;
 
-use super::arena::{Past, Use, FLAG_HELD, FLAG_RETIRE};
+use super::arena::{Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};
 use super::front::lane::Lane;
 use super::front::Freed;
-use super::state::State;
+use super::state::{borrowed_bytes, State};
 use super::{Backing, BackingError, FreeMode, FreeOutcome, SegmentKind};
 
 /// A live block that is being freed, so that the free can be undone.
@@ -266,6 +266,9 @@ impl State {
         self.stats.requested_bytes.current += leaving.requested_bytes;
         self.stats.allocated_bytes.current += size_bytes;
         self.stats.allocations.current += 1;
+        if self.blocks[block].flags & FLAG_BORROWED != 0 {
+            self.borrowed_bytes += borrowed_bytes(size_bytes, leaving.requested_bytes);
+        }
         self.stay_live(leaving);
         self.settle_active();
     }

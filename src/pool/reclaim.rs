@@ -42,21 +42,24 @@ impl Pool {
     pub fn tick(&self) {
         // What is kept in front keeps no segment from being idle for longer than that.
         self.drain_in_slices();
-        self.lock().segments.ticks += 1;
+        self.lock().tick();
     }
 
-    /// Whether [`Pool::trim_idle`] would find a segment.
+    /// Whether [`Pool::trim_idle`] would find a segment or a handle.
     pub fn has_idle_for(&self, ticks: u64) -> bool {
-        self.lock().segments.idle_for(ticks).is_some()
+        let state = self.lock();
+        state.segments.idle_for(ticks).is_some() || state.idle_handle_for(ticks).is_some()
     }
 
-    /// Gives one segment back, the one idle for longest, if nothing was allocated from it for more than `ticks` whole
+    /// Gives one segment or handle back, the one idle for longest, if nothing was allocated from it for more than `ticks` whole
     /// ticks. Returns its bytes; 0 if there is none, or the driver does not take it. Not to be called while a stream of
     /// the context captures.
     pub fn trim_idle<B: Backing>(&self, backing: &B, ticks: u64) -> u64 {
         let state = self.lock();
         let Some(index) = state.segments.idle_for(ticks) else {
-            return 0;
+            return backing.pages().map_or(0, |pages| {
+                self.trim_idle_handle(state, backing, pages, ticks)
+            });
         };
         match self.release_segment(state, backing, index) {
             Outside::Back(mut state, Ok(bytes)) => {

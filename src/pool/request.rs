@@ -128,11 +128,18 @@ pub struct Usage {
     pub requested_bytes: u64,
     /// Kept out of use although freed (exported or retired blocks): neither free nor allocated.
     pub held_bytes: u64,
+    /// Part of `allocated_bytes`: what small requests leave unused of the pieces of the large pool that serve them.
+    pub borrowed_bytes: u64,
 }
 
 impl Usage {
     /// Reserved and not allocated: what the program may count as free, less what is held.
     pub fn cached_bytes(&self) -> u64 {
         self.reserved_bytes - self.allocated_bytes
+    }
+
+    /// What the program's requests do not need: natively it would be free, and is shown as free (hazard 8).
+    pub fn unneeded_bytes(&self) -> u64 {
+        self.cached_bytes() + self.borrowed_bytes
     }
 }

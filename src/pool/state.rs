@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::arena::{Arena, Entry, Past, Use, FLAG_HELD, FLAG_RETIRE, NONE};
+use super::arena::{Arena, Entry, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::epochs::{Epochs, Seen};
 use super::mapped::Mapped;
 use super::recycle::Book;
 use super::segments::{Segment, Segments};
-use super::size::bin_of;
+use super::size::{bin_of, GRANULE_BYTES};
 use super::tickets::Tickets;
 use super::{Block, Grant, Origin, PoolStats, Request, SegmentKind};
 
@@ -35,6 +35,8 @@ pub(super) struct State {
     pub stats: PoolStats,
     /// Bytes in blocks that are held.
     pub held_bytes: u64,
+    /// Bytes of borrowed blocks beyond what their requests need.
+    pub borrowed_bytes: u64,
     /// Latest sequence number given.
     pub sequence: u64,
     /// How often the context was forgotten: what a thread took out before is void after.
@@ -64,6 +66,11 @@ fn bins_of(kind: SegmentKind) -> Option<usize> {
     }
 }
 
+/// What a small request leaves unused of a borrowed block.
+pub(super) fn borrowed_bytes(size_bytes: u64, requested_bytes: u64) -> u64 {
+    size_bytes.saturating_sub(requested_bytes.next_multiple_of(GRANULE_BYTES))
+}
+
 /// Blocks remembered as hints for scrubbing ahead.
 const DIRTY_HINTS: usize = 256;
 
@@ -78,6 +85,7 @@ impl State {
             holds: BTreeMap::new(),
             stats: PoolStats::default(),
             held_bytes: 0,
+            borrowed_bytes: 0,
             sequence: 0,
             generation: 0,
             in_transit: 0,
@@ -438,6 +446,13 @@ impl State {
         }
     }
 
+    /// The live `block` serves a small request from the large pool.
+    pub fn note_borrowed(&mut self, block: u32, requested_bytes: u64) {
+        let entry = &mut self.blocks[block];
+        entry.flags |= FLAG_BORROWED;
+        self.borrowed_bytes += borrowed_bytes(entry.size_bytes, requested_bytes);
+    }
+
     /// A block that was live and is in the caller's hands is so no longer: figures and dirt follow. It joins the
     /// current epoch.
     #[inline]
@@ -446,8 +461,12 @@ impl State {
             address,
             size_bytes,
             segment,
+            flags,
             ..
         } = self.blocks[block];
+        if flags & FLAG_BORROWED != 0 {
+            self.borrowed_bytes -= borrowed_bytes(size_bytes, requested_bytes);
+        }
         self.stats.requested_bytes.fall(requested_bytes);
         self.stats.allocated_bytes.fall(size_bytes);
         self.stats.allocations.fall(1);

@@ -117,13 +117,13 @@ pub fn seen(free_bytes: u64, total_bytes: u64) -> (u64, u64) {
     };
     note_driver_free(device, free_bytes);
     let usage = contexts::usage_of_device(device);
-    let cached_bytes = usage.reserved_bytes.saturating_sub(usage.allocated_bytes);
-    let free = free_bytes.saturating_add(cached_bytes).min(total_bytes);
+    let unneeded_bytes = usage.unneeded_bytes();
+    let free = free_bytes.saturating_add(unneeded_bytes).min(total_bytes);
     // The driver's total of cuMemGetInfo is the physical one; the fraction is of what cuDeviceTotalMem says.
     let budget = budget(device);
     match budget.limit_bytes() {
         Some(limit) if limit < total_bytes => {
-            let used = budget.used_bytes().saturating_sub(cached_bytes);
+            let used = budget.used_bytes().saturating_sub(unneeded_bytes);
             (limit.saturating_sub(used).min(free), limit)
         }
         _ => (free, total_bytes),

@@ -258,7 +258,11 @@ impl Pool {
             state.put_hole(block);
             return;
         };
-        let handle = Handle { id, size_bytes };
+        let handle = Handle {
+            id,
+            size_bytes,
+            since_tick: state.segments.ticks,
+        };
         state.mapped.handles.insert(to.address, handle);
         state.stats.reserved_bytes.rise(size_bytes);
         state.stats.segments.rise(1);
@@ -284,6 +288,11 @@ impl Pool {
             }
             Came::Mapped(_) => {
                 state.mapped.handles.remove(&address);
+                let since_tick = state.segments.ticks;
+                let handle = Handle {
+                    since_tick,
+                    ..handle
+                };
                 state.mapped.handles.insert(range.address, handle);
                 state.mapped.bill.moved += 1;
                 let dirty = state.is_any_dirty(from);

@@ -19,6 +19,7 @@
 
 mod build;
 mod execute;
+mod idle;
 mod release;
 mod retired;
 mod settled;
@@ -33,6 +34,7 @@ use super::arena::{Entry, Past, Use, NONE};
 use super::segments::Segment;
 use super::state::State;
 use super::{Range, SegmentKind};
+use idle::Clock;
 use settled::Settled;
 
 pub use settled::Quiet;
@@ -46,6 +48,8 @@ pub(super) struct Handle {
     /// The backing's name for it.
     pub id: u64,
     pub size_bytes: u64,
+    /// The tick in which it came to where it is.
+    pub since_tick: u64,
 }
 
 /// See the module.
@@ -63,6 +67,8 @@ pub(super) struct Mapped {
     settled: Settled,
     /// What mapping has cost so far.
     bill: thrift::Bill,
+    /// When that was freed which is idle.
+    clock: Clock,
 }
 
 impl Mapped {
@@ -74,11 +80,12 @@ impl Mapped {
             small_ranges: 0,
             settled: Settled::new(),
             bill: thrift::Bill::default(),
+            clock: Clock::default(),
         }
     }
 
     pub fn host_bytes(&self) -> usize {
-        self.handles.len() * 32 + self.holes.len() * 16
+        self.handles.len() * 40 + self.holes.len() * 16 + self.clock.host_bytes()
     }
 }
 

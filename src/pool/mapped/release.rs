@@ -31,48 +31,67 @@ impl Pool {
             return released_bytes;
         };
         state = after;
-        let mut has_waited = false;
         loop {
-            let cached_bytes = state.cached_bytes();
-            let excess = cached_bytes.saturating_sub(keep_cached_bytes);
-            let mut chosen = state.oldest_sources(excess);
-            if chosen.is_empty() {
-                return released_bytes;
-            }
-            let Some(taken) = state.take_sources(&mut chosen) else {
-                if has_waited {
-                    return released_bytes;
-                }
-                has_waited = true;
-                state = match self.wait(state, backing) {
-                    Outside::Back(state, Ok(())) => state,
-                    _ => return released_bytes,
-                };
-                continue;
+            let choose = |state: &State| {
+                state.oldest_sources(state.cached_bytes().saturating_sub(keep_cached_bytes))
             };
-            let (blocks, quiet): (Vec<u32>, Vec<Quiet>) = taken.into_iter().unzip();
-            let handles = chosen.iter().map(|source| source.handle);
-            let going: Vec<(Quiet, Handle)> = quiet.into_iter().zip(handles).collect();
-            let (mut state_after, gone) = match self.outside(state, || give_back(pages, &going)) {
-                Outside::Back(state, gone) => (state, gone),
-                Outside::Forgotten(_) => return released_bytes,
-            };
-            let is_complete = gone == chosen.len();
-            for (index, (source, block)) in chosen.iter().zip(blocks).enumerate() {
-                if index < gone {
-                    state_after.put_hole(block);
-                    self.handle_is_gone(&mut state_after, source.address, source.handle);
-                    released_bytes += source.handle.size_bytes;
-                } else {
-                    state_after.put(block, source.past);
+            match self.release_handles(state, backing, pages, choose) {
+                (Some(after), bytes) if bytes > 0 => {
+                    released_bytes += bytes;
+                    state = after;
                 }
+                (_, bytes) => return released_bytes + bytes,
             }
-            state_after.settle_active();
-            if !is_complete {
-                return released_bytes;
-            }
-            state = state_after;
         }
+    }
+
+    /// Gives the handles back that `choose` finds, in its order, up to the first that cannot go now. Waits for the device
+    /// if need be. Returns the lock, if the pool was not forgotten, and the bytes given back.
+    pub(super) fn release_handles<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        pages: &dyn Pages,
+        choose: impl Fn(&State) -> Vec<Source>,
+    ) -> (Option<MutexGuard<'a, State>>, u64) {
+        let mut has_waited = false;
+        let (chosen, taken) = loop {
+            let mut chosen = choose(&state);
+            if chosen.is_empty() {
+                return (Some(state), 0);
+            }
+            if let Some(taken) = state.take_sources(&mut chosen) {
+                break (chosen, taken);
+            }
+            if has_waited {
+                return (Some(state), 0);
+            }
+            has_waited = true;
+            state = match self.wait(state, backing) {
+                Outside::Back(state, Ok(())) => state,
+                Outside::Back(state, Err(_)) => return (Some(state), 0),
+                Outside::Forgotten(_) => return (None, 0),
+            };
+        };
+        let (blocks, quiet): (Vec<u32>, Vec<Quiet>) = taken.into_iter().unzip();
+        let handles = chosen.iter().map(|source| source.handle);
+        let going: Vec<(Quiet, Handle)> = quiet.into_iter().zip(handles).collect();
+        let (mut state, gone) = match self.outside(state, || give_back(pages, &going)) {
+            Outside::Back(state, gone) => (state, gone),
+            Outside::Forgotten(_) => return (None, 0),
+        };
+        let mut released_bytes = 0;
+        for (index, (source, block)) in chosen.iter().zip(blocks).enumerate() {
+            if index < gone {
+                state.put_hole(block);
+                self.handle_is_gone(&mut state, source.address, source.handle);
+                released_bytes += source.handle.size_bytes;
+            } else {
+                state.put(block, source.past);
+            }
+        }
+        state.settle_active();
+        (Some(state), released_bytes)
     }
 }
 

@@ -347,6 +347,7 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
         sum.allocated_bytes += usage.allocated_bytes;
         sum.requested_bytes += usage.requested_bytes;
         sum.held_bytes += usage.held_bytes;
+        sum.borrowed_bytes += usage.borrowed_bytes;
     }
     sum
 }

@@ -12,7 +12,11 @@
 //! the segment may be longer than what was requested, and the importer's answers must be about that. The driver leaves
 //! the last bytes of its handle zero and ignores them (the same facts), so the requested size goes there.
 //!
-//! Layout, little endian: magic 4, version 1, offset in granules of 512 bytes 4, size 6, bit map of the non-zero bytes
+//! # Decision: mapped memory is named, not carried
+//! What is mapped has no handle of the driver's. Its block is named by the process that exports it, under a random name, and
+//! by address and number there; the importer's shim asks that process. Without the shim it is refused as above.
+//!
+//! Layout, little endian: magic 4, version 2, the exporter's name 16, address 8, number 8, zeros. And of the others: magic 4, version 1, offset in granules of 512 bytes 4, size 6, bit map of the non-zero bytes
 //! 8, those bytes in order, zeros.
 
 /// An opaque handle as it travels between processes.
@@ -20,6 +24,8 @@ pub type Bytes = [u8; 64];
 
 const MAGIC: [u8; 4] = *b"csh\xb5";
 const VERSION: u8 = 1;
+const VERSION_SHARED: u8 = 2;
+const SHARED_BYTES: usize = 4 + 1 + 16 + 8 + 8;
 const GRANULE_BYTES: u64 = 512;
 const HEAD: usize = 4 + 1 + 4 + 6 + 8;
 
@@ -54,6 +60,43 @@ pub fn encode(segment: &Bytes, block: Block) -> Option<Bytes> {
     }
     bytes[15..23].copy_from_slice(&map.to_le_bytes());
     Some(bytes)
+}
+
+/// A block of mapped memory in the process that exports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shared {
+    /// The exporter's random name.
+    pub exporter: [u8; 16],
+    /// Address of the block there.
+    pub base: u64,
+    /// The block's sequence number there.
+    pub sequence: u64,
+}
+
+/// The handle of a block of mapped memory.
+pub fn encode_shared(block: &Shared) -> Bytes {
+    let mut bytes = [0u8; 64];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION_SHARED;
+    bytes[5..21].copy_from_slice(&block.exporter);
+    bytes[21..29].copy_from_slice(&block.base.to_le_bytes());
+    bytes[29..SHARED_BYTES].copy_from_slice(&block.sequence.to_le_bytes());
+    bytes
+}
+
+/// What [`encode_shared`] made. `None`: it is not one of those.
+pub fn decode_shared(bytes: &Bytes) -> Option<Shared> {
+    if bytes[..4] != MAGIC || bytes[4] != VERSION_SHARED {
+        return None;
+    }
+    if bytes[SHARED_BYTES..].iter().any(|&byte| byte != 0) {
+        return None;
+    }
+    Some(Shared {
+        exporter: bytes[5..21].try_into().ok()?,
+        base: u64::from_le_bytes(bytes[21..29].try_into().ok()?),
+        sequence: u64::from_le_bytes(bytes[29..SHARED_BYTES].try_into().ok()?),
+    })
 }
 
 /// Where the note begins: a mark, then the size in five bytes.
@@ -149,6 +192,32 @@ mod tests {
                 prop_assert_eq!(encode(&driver, block), Some(all));
             }
         }
+    }
+
+    #[test]
+    fn a_shared_block_is_named_and_nothing_else() {
+        let block = Shared {
+            exporter: [9; 16],
+            base: 0x7f12_3456_0000,
+            sequence: u64::MAX - 5,
+        };
+        let handle = encode_shared(&block);
+        assert_eq!(decode_shared(&handle), Some(block));
+        assert_eq!(decode(&handle), None, "nothing for the driver to open");
+        let mut other = handle;
+        other[63] = 1;
+        assert_eq!(decode_shared(&other), None);
+        other = handle;
+        other[0] = 0;
+        assert_eq!(decode_shared(&other), None);
+        let piece = encode(
+            &segment(&[7]),
+            Block {
+                offset_bytes: 512,
+                size_bytes: 1,
+            },
+        );
+        assert_eq!(piece.and_then(|piece| decode_shared(&piece)), None);
     }
 
     #[test]

@@ -85,6 +85,17 @@ pub struct AllocationProperties {
     pub location: Location,
 }
 
+/// What physical memory can be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryTraits {
+    /// By network cards and other devices.
+    pub rdma_capable: bool,
+    /// By other processes, as a file descriptor.
+    pub exportable: bool,
+    /// By the device's decompression engine (since CUDA 12.8).
+    pub decompression: bool,
+}
+
 /// `CUmemAllocationProp`, all of it.
 #[repr(C)]
 pub struct FullProperties {
@@ -97,13 +108,15 @@ pub struct FullProperties {
 }
 
 impl FullProperties {
-    /// Plain memory of one device.
-    pub fn of_device(device: CUdevice, rdma_capable: bool) -> Self {
+    /// Plain memory of one device. The traits are those that memory of cuMemAlloc has by itself.
+    pub fn of_device(device: CUdevice, traits: &MemoryTraits) -> Self {
         const PINNED: i32 = 1;
+        const DESCRIPTOR: i32 = 1;
+        const DECOMPRESSION: u16 = 2;
         FullProperties {
             head: AllocationProperties {
                 kind: PINNED,
-                handle_types: 0,
+                handle_types: if traits.exportable { DESCRIPTOR } else { 0 },
                 location: Location {
                     kind: LOCATION_DEVICE,
                     id: device,
@@ -111,8 +124,12 @@ impl FullProperties {
             },
             win32_metadata: 0,
             compression: 0,
-            rdma_capable: rdma_capable.into(),
-            usage: 0,
+            rdma_capable: traits.rdma_capable.into(),
+            usage: if traits.decompression {
+                DECOMPRESSION
+            } else {
+                0
+            },
             reserved: [0; 4],
         }
     }
@@ -144,5 +161,7 @@ pub const LOCATION_DEVICE: i32 = 1;
 
 /// `CU_STREAM_PER_THREAD`.
 pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+pub const CAPTURE_UNSUPPORTED: Status = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as Status;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 pub const NOT_SUPPORTED: Status = CUresult::CUDA_ERROR_NOT_SUPPORTED as Status;

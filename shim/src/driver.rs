@@ -83,10 +83,21 @@ functions! {
     optional mem_unmap = c"cuMemUnmap"(CUdeviceptr, usize);
     optional mem_set_access = c"cuMemSetAccess"(CUdeviceptr, usize, *const AccessDescription, usize);
     optional mem_release = c"cuMemRelease"(u64);
+    /// Since CUDA 10.2, as is the next; see [`Driver::sharing`].
+    optional mem_export = c"cuMemExportToShareableHandle"(*mut c_void, u64, c_int, u64);
+    optional mem_import = c"cuMemImportFromShareableHandle"(*mut u64, *mut c_void, c_int);
     /// Since CUDA 12.5; see [`Driver::context_events`].
     optional ctx_record_event = c"cuCtxRecordEvent"(CUcontext, CUevent);
     /// Since CUDA 12.5.
     optional ctx_wait_event = c"cuCtxWaitEvent"(CUcontext, CUevent);
+}
+
+/// The functions that give physical memory to other processes.
+pub struct Sharing {
+    /// `cuMemExportToShareableHandle`.
+    pub export: unsafe extern "C" fn(*mut c_void, u64, c_int, u64) -> Status,
+    /// `cuMemImportFromShareableHandle`.
+    pub import: unsafe extern "C" fn(*mut u64, *mut c_void, c_int) -> Status,
 }
 
 /// The functions that map memory.
@@ -127,6 +138,14 @@ impl Driver {
             unmap: self.mem_unmap?,
             set_access: self.mem_set_access?,
             release: self.mem_release?,
+        })
+    }
+
+    /// The functions that share physical memory, if the driver has them.
+    pub fn sharing(&self) -> Option<Sharing> {
+        Some(Sharing {
+            export: self.mem_export?,
+            import: self.mem_import?,
         })
     }
 

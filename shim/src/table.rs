@@ -300,6 +300,7 @@ hooks! {
     Effect cuDevicePrimaryCtxRelease_v2(device: CUdevice) = context::primary_release;
     Effect cuDevicePrimaryCtxReset(device: CUdevice) = context::primary_reset;
     Effect cuDevicePrimaryCtxReset_v2(device: CUdevice) = context::primary_reset;
+    Watch cuCtxDisablePeerAccess(peer: CUcontext) = context::disable_peer;
     Watch cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) = context::enable_peer;
     Watch cuGreenCtxCreate(context: *mut c_void, resources: *mut c_void, device: CUdevice, flags: c_uint) = context::green_create;
     Watch cuStreamCreate(stream: *mut CUstream, flags: c_uint) = stream::create;

@@ -64,7 +64,7 @@ pub const VARIABLES: &[Variable] = &[
     row!("CUSHION_ALIGNMENT", alignment_bytes, "an alignment", "a power of two from 64K to 2M",
         "least alignment of allocations above 1 MiB; smaller wastes less", since "0.1.0"),
     row!("CUSHION_BACKING", backing, "a backing", "segments, vmm",
-        "where device memory comes from: segments from the driver's allocator, or memory that is mapped where it is needed, which wastes less; vmm has no legacy IPC for what was allocated before the first export",
+        "where device memory comes from: segments from the driver's allocator, or memory that is mapped where it is needed, which wastes less (vmm); where that cannot be, segments",
         since "0.1.0"),
     row!("CUSHION_MAX_SPLIT_SIZE", max_split_size_bytes, "a size", "a size above 0 (512K, 128M, 1.5G, bytes), off",
         "blocks of at least this size are never split, nor given to a much smaller request", since "0.1.0"),

@@ -57,6 +57,12 @@ pub trait Backing {
     /// Host half of a free: returns when all work submitted to the device earlier has ended.
     fn synchronize(&self) -> Result<(), BackingError>;
 
+    /// The same for a caller that others may be waiting for, a trim: [`BackingError::Unavailable`] rather than a wait for anything but
+    /// the device.
+    fn synchronize_now(&self) -> Result<(), BackingError> {
+        self.synchronize()
+    }
+
     /// Starts filling `ranges` with `byte` on a stream of the backing's own, after all work submitted before this
     /// call. The program's later work is not yet ordered behind it: that is [`Backing::join_scrub`].
     ///

@@ -109,6 +109,8 @@ format! {
         pub label: String,
         /// Whether it has been destroyed.
         pub destroyed: bool,
+        /// Where its pool's memory comes from: `segments`; `vmm` (CUSHION_BACKING); or `vmm, then segments`, where mapping was given up.
+        pub backing: String,
     }
 
     /// A device that the process used.

@@ -123,6 +123,7 @@ fn input(reason: Reason) -> (Ledger, ReportInput) {
         preallocated_bytes: 64 * MIB,
     };
     let context = |id, label: &str, destroyed| Context {
+        backing: "segments".into(),
         id,
         device: 0,
         label: label.into(),

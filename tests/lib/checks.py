@@ -14,6 +14,9 @@ LIBRARY = os.path.join(RELEASE, "libcushion.so")
 COMMAND = os.path.join(RELEASE, "cushion")
 SIMULATED = os.path.join(ROOT, "target", PROFILE, "sim")
 
+# CUSHION_TEST_BACKING=vmm: the same checks with memory that is mapped.
+BACKING = os.environ.get("CUSHION_TEST_BACKING")
+
 _checks = []
 
 
@@ -37,6 +40,8 @@ def environment(shim=False, simulated=True, **settings):
         env["LD_LIBRARY_PATH"] = SIMULATED
     if shim:
         env["LD_PRELOAD"] = LIBRARY
+    if BACKING and (shim or LIBRARY in settings.get("LD_PRELOAD", "")):
+        env["CUSHION_BACKING"] = BACKING
     env.update(settings)
     return env
 

@@ -1,5 +1,6 @@
 /* usage: ipc    Memory of one process in another. The importer is this program again, with the preloaded library that IMPORTER names (none if
- * it is empty), so that all four pairs of shimmed and unshimmed can be had. PIECES says what opening a piece of a segment must answer.
+ * it is empty), so that all four pairs of shimmed and unshimmed can be had. PIECES says what opening a piece of a segment must answer. With
+ * CUSHION_BACKING=vmm every block of a shimmed exporter is such a piece.
  */
 #include "../sim-driver/tests/c/simtest.h"
 
@@ -76,7 +77,10 @@ static int importer(int in, int out)
     get_from(in, &n, 1);
     for (int i = 0; i < BLOCKS; i++)
         if (p[i]) {
+            /* What works on it still is waited for. */
+            OK(late_fill(p[i], m[i].bytes, 5555, 30, stream));
             OK(cuIpcCloseMemHandle(p[i]));
+            OK(cuCtxSynchronize());
             IS(cuIpcCloseMemHandle(p[i]), 1);
         }
     put_to(out, "c", 1);
@@ -99,11 +103,13 @@ static void exporter(int in, int out, int shimmed)
     P p[BLOCKS], pads[BLOCKS], more[BLOCKS][16];
     Ipc twice;
     char answer;
+    const char *backing = getenv("CUSHION_BACKING");
+    int mapped = shimmed && backing && !strcmp(backing, "vmm");
     begin();
     for (int i = 0; i < BLOCKS; i++) {
         OK(cuMemAlloc_v2(&pads[i], sizes[i] > 1 << 20 ? 1 : sizes[i])); /* keeps the segment */
         OK(cuMemAlloc_v2(&p[i], sizes[i]));
-        m[i] = (message){ .bytes = sizes[i], .seed = 10 + (unsigned)i, .whole = !shimmed || sizes[i] > 1 << 20 };
+        m[i] = (message){ .bytes = sizes[i], .seed = 10 + (unsigned)i, .whole = !shimmed || (!mapped && sizes[i] > 1 << 20) };
         OK(fill(p[i], sizes[i], m[i].seed, NULL));
         OK(cuIpcGetMemHandle(&m[i].handle, p[i] + 1));
         OK(cuIpcGetMemHandle(&twice, p[i]));

@@ -179,6 +179,50 @@ static void a_copy_from_another_device(void) { late_copy_elsewhere(PLAINLY); }
 static void a_copy_on_another_devices_stream(void) { late_copy_elsewhere(ON_ANOTHER_DEVICES_STREAM); }
 static void a_graph_of_another_device(void) { late_copy_elsewhere(IN_A_GRAPH); }
 
+/* A peer with access reaches all memory of a context, whatever was first; and what it still works on when it is freed is not taken away. */
+R cuCtxDisablePeerAccess(H);
+
+static void peer(int access_first)
+{
+    enum { BYTES = 12 << 20 };
+    H there, here = begin(), module = the_module, module_there;
+    P early = 0, late, more;
+    if (!access_first) OK(cuMemAlloc_v2(&early, BYTES));
+    OK(cuDevicePrimaryCtxRetain(&there, 1));
+    OK(cuCtxSetCurrent(there));
+    OK(cuModuleLoadData(&module_there, "any image"));
+    OK(cuCtxEnablePeerAccess(here, 0));
+    OK(cuCtxSetCurrent(here));
+    if (access_first) OK(cuMemAlloc_v2(&early, BYTES));
+    OK(cuMemAlloc_v2(&late, BYTES));
+    OK(cuCtxSetCurrent(there));
+    the_module = module_there;
+    OK(fill(early, BYTES, 3, NULL));
+    OK(fill(late, BYTES, 4, NULL));
+    OK(cuCtxSynchronize());
+    IS(wrong(early, BYTES, 3, NULL), 0);
+    /* What a free of the driver's waits for with two devices was not measured: this is asked of the pool alone. */
+    if (getenv("LD_PRELOAD")) OK(late_fill(late, BYTES, 5, 80, NULL));
+    OK(cuCtxSetCurrent(here));
+    the_module = module;
+    OK(cuMemFree_v2(late));
+    /* More than is left beside it (the limit of 256 MiB): the freed one goes back first. */
+    OK(cuMemAlloc_v2(&more, 240 << 20));
+    OK(fill(more, 240 << 20, 6, NULL));
+    OK(cuCtxSynchronize());
+    IS(wrong(more, 240 << 20, 6, NULL), 0);
+    OK(cuMemFree_v2(more));
+    OK(cuCtxSetCurrent(there));
+    OK(cuCtxSynchronize());
+    OK(cuCtxDisablePeerAccess(here));
+    OK(cuCtxSetCurrent(here));
+    IS(wrong(early, BYTES, 3, NULL), 0);
+    OK(cuMemFree_v2(early));
+}
+
+static void a_peer_of_memory_that_is_there(void) { peer(0); }
+static void memory_of_a_context_that_has_a_peer(void) { peer(1); }
+
 /* The thread's own stream of one context captures; the thread uses another. */
 static void a_capture_on_the_threads_own_stream(void)
 {
@@ -293,6 +337,12 @@ static void a_release_that_is_refused(void)
     pthread_join(thread, NULL);
 }
 
+static int is_mapped(void)
+{
+    const char *backing = getenv("CUSHION_BACKING");
+    return backing && !strcmp(backing, "vmm");
+}
+
 /* Memory whose SYNC_MEMOPS was set is the driver's to take back: the attribute is on all of its segment, so neither the block nor a piece of
  * it is anybody's again. */
 R cuPointerSetAttribute(const void *, int, P);
@@ -311,8 +361,9 @@ static void a_block_that_was_set_apart(void)
             OK(cuMemAlloc_v2(&q[i], bytes));
             OK(cuPointerGetAttribute(&is, 6, q[i]));
             IS(is, 0);
-            /* A larger one may have been all of its segment, whose address the driver may give out again. */
-            if (getenv("LD_PRELOAD") && bytes <= 1 << 20) IS(q[i] == p, 0);
+            /* A larger one may have been all of its segment, whose address the driver may give out again; mapped memory goes back by the
+             * handle, and other memory may come to its addresses. */
+            if (getenv("LD_PRELOAD") && !is_mapped() && bytes <= 1 << 20) IS(q[i] == p, 0);
         }
         for (int i = 0; i < count; i++) OK(cuMemFree_v2(q[i]));
     }
@@ -372,6 +423,8 @@ static const Case cases[] = {
     { "a copy from another device", a_copy_from_another_device },
     { "a copy on another device's stream", a_copy_on_another_devices_stream },
     { "a graph of another device", a_graph_of_another_device },
+    { "a peer of memory that is there", a_peer_of_memory_that_is_there },
+    { "memory of a context that has a peer", memory_of_a_context_that_has_a_peer },
     { "a capture on the thread's own stream", a_capture_on_the_threads_own_stream },
 };
 CASES(cases)

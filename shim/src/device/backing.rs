@@ -324,6 +324,11 @@ impl Backing for DriverBacking {
         self.wait_on_host(self.driver()?, true)
     }
 
+    /// Whoever trims keeps its context from ending ([`Reach`]), so it cannot wait for the end of one.
+    fn synchronize_now(&self) -> Result<(), BackingError> {
+        self.wait_on_host(self.driver()?, false)
+    }
+
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
         let driver = self.driver()?;
         if driver.context_events.is_none() {
@@ -372,7 +377,11 @@ impl Backing for DriverBacking {
             None if capture::active() => None,
             None => self
                 .pages
-                .get_or_init(|| DriverPages::probe(self.driver().ok()?, self.device))
+                .get_or_init(|| {
+                    let pages = DriverPages::probe(self.driver().ok()?, self.device, self.context)?;
+                    contexts::note_mapped(self.context as CUcontext);
+                    Some(pages)
+                })
                 .as_ref(),
         };
         pages.map(|pages| pages as &dyn Pages)

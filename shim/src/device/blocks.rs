@@ -24,8 +24,10 @@ pub enum Seen {
         size_bytes: u64,
         /// The driver's BUFFER_ID, different for every allocation.
         id: u64,
-        /// The context it belongs to, where the driver's answer would be none: it maps memory for no context.
+        /// The context it belongs to, where the shim mapped it: the driver maps memory for no context.
         mapped_for: Option<usize>,
+        /// It is another process's.
+        is_imported: bool,
         /// SYNC_MEMOPS, where the driver's answer would be the neighbour's.
         sync_memops: Option<bool>,
     },
@@ -53,8 +55,10 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 id,
                 mapped_for: context
                     .backing
-                    .is_mapping()
-                    .then_some(context.backing.context),
+                    .mapped()
+                    .filter(|pages| pages.holds(block.base))
+                    .map(|_| context.backing.context),
+                is_imported: false,
                 sync_memops,
             }
         }
@@ -64,7 +68,8 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 base: block.base,
                 size_bytes: block.size_bytes,
                 id: IMPORTED_ID | block.serial,
-                mapped_for: None,
+                mapped_for: block.mapped_for,
+                is_imported: true,
                 sync_memops: None,
             },
             None => Seen::Elsewhere,
@@ -107,10 +112,14 @@ pub fn isolate(address: CUdeviceptr) {
     }
 }
 
-/// Makes `call`, which sets SYNC_MEMOPS of `address`, and remembers it for the block.
-pub fn set_sync_memops(address: CUdeviceptr, on: bool, call: impl FnOnce() -> Status) -> Status {
+/// Makes `call`, which sets SYNC_MEMOPS of an address, and remembers it for the block.
+pub fn set_sync_memops(
+    address: CUdeviceptr,
+    on: bool,
+    call: impl Fn(CUdeviceptr) -> Status,
+) -> Status {
     let Some((context, Found::Live(block))) = contexts::find_with_owner(address) else {
-        return call();
+        return call(address);
     };
     let id = OWN_ID | context.serial << 44 | block.sequence;
     if on {
@@ -120,7 +129,17 @@ pub fn set_sync_memops(address: CUdeviceptr, on: bool, call: impl FnOnce() -> St
         SYNC_MEMOPS.remove_if(&block.base, |_, set| *set == id);
         return SUCCESS;
     }
-    let code = call();
+    let mapped = context.backing.mapped();
+    let pieces = mapped.map(|pages| pages.pieces(block.base, block.requested_bytes));
+    let code = match pieces.filter(|_| mapped.is_some_and(|pages| pages.holds(block.base))) {
+        // Each of its mappings is memory of its own to the driver.
+        Some(pieces) => pieces
+            .iter()
+            .map(|piece| call(piece.address.max(block.base)))
+            .find(|&code| code != SUCCESS)
+            .unwrap_or(SUCCESS),
+        None => call(address),
+    };
     if code == SUCCESS {
         ANY_SYNC_MEMOPS.store(true, Ordering::Relaxed);
         if on {

@@ -6,7 +6,7 @@
 //! [`context_wide`], which excludes the begin of a capture; both sides are short, non-blocking driver calls, which is why
 //! a lock around them is safe. A wait on the host never happens inside the gate.
 
-use super::order;
+use super::{order, reclaim};
 use crate::abi::*;
 use crate::driver;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,6 +98,7 @@ fn asked(stream: CUstream) -> Option<bool> {
 pub fn begin(stream: CUstream, call: impl FnOnce() -> Status) -> Status {
     // Before it begins, while the fence that this takes is allowed.
     order::lose("a stream captured");
+    reclaim::before_capture();
     let begun = Capturing::named(stream);
     let mut streams = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let code = call();

@@ -66,6 +66,12 @@ fn stay_out() {
     }
 }
 
+/// Makes a call of the driver from a thread of the shim's own. `None`: the process ends, and the driver with it.
+pub fn beside_exit<R>(call: impl FnOnce() -> R) -> Option<R> {
+    let stays_out = STAYS_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    (!*stays_out && process::is_awake()).then(call)
+}
+
 /// Whether segments go back when they are idle for long.
 pub fn is_wanted() -> bool {
     !settings::get().config.idle_trim.value.is_zero()

@@ -1,7 +1,10 @@
 //! Memory of other processes, opened here by a handle of the shim's own: the block that was exported, not its segment.
+//!
+//! The driver opened the segment, or the shim mapped what the block lies in ([`Mapped`]).
 
 use crate::abi::*;
 use crate::driver;
+use cushion::ipc_handle::Shared;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -18,16 +21,46 @@ pub struct Imported {
     segment: CUdeviceptr,
     segment_bytes: u64,
     opened_count: u64,
+    /// The context it was mapped for, if it was.
+    pub mapped_for: Option<usize>,
+}
+
+/// What the shim mapped for one block.
+#[derive(Clone)]
+pub struct Mapped {
+    /// Which block.
+    pub shared: Shared,
+    /// The context that was current.
+    pub context: usize,
+    /// Start of the addresses.
+    pub base: CUdeviceptr,
+    /// Sizes of the mappings, side by side from there.
+    pub pieces: Vec<u64>,
+    /// Length of the addresses.
+    pub reserved_bytes: u64,
+}
+
+/// What closing a mapped block came to.
+pub enum Closed {
+    /// No such block is open.
+    Unknown,
+    /// Others have it open still.
+    OpenStill,
+    /// It is forgotten; what it was is to be unmapped.
+    Last(Mapped),
 }
 
 struct Imports {
     open: Vec<Imported>,
     next_serial: u64,
+    /// With their blocks' addresses.
+    mapped: Vec<(u64, Mapped)>,
 }
 
 static IMPORTS: Mutex<Imports> = Mutex::new(Imports {
     open: Vec::new(),
     next_serial: 1,
+    mapped: Vec::new(),
 });
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -47,18 +80,95 @@ pub fn opened(segment: CUdeviceptr, offset_bytes: u64, size_bytes: u64) -> CUdev
         known.opened_count += 1;
         return base;
     }
-    let serial = imports.next_serial;
-    imports.next_serial += 1;
-    imports.open.push(Imported {
+    let segment_bytes = length_of(segment).max(offset_bytes.saturating_add(size_bytes));
+    imports.add(Imported {
         base,
         size_bytes,
-        serial,
+        serial: 0,
         segment,
-        segment_bytes: length_of(segment).max(offset_bytes.saturating_add(size_bytes)),
+        segment_bytes,
         opened_count: 1,
+        mapped_for: None,
     });
-    COUNT.store(imports.open.len(), Ordering::Release);
     base
+}
+
+impl Imports {
+    fn add(&mut self, block: Imported) {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.open.push(Imported { serial, ..block });
+        COUNT.store(self.open.len(), Ordering::Release);
+    }
+}
+
+/// The address and size of a mapped block that is open already, and now once more.
+pub fn opened_again(shared: &Shared) -> Option<(CUdeviceptr, u64)> {
+    let mut imports = lock();
+    let (base, _) = *imports
+        .mapped
+        .iter()
+        .find(|(_, mapped)| mapped.shared == *shared)?;
+    let block = imports.open.iter_mut().find(|block| block.base == base)?;
+    block.opened_count += 1;
+    Some((base, block.size_bytes))
+}
+
+/// A block was mapped here.
+pub fn opened_mapped((base, size_bytes): (CUdeviceptr, u64), mapped: Mapped) {
+    let mut imports = lock();
+    imports.add(Imported {
+        base,
+        size_bytes,
+        serial: 0,
+        segment: mapped.base,
+        segment_bytes: mapped.reserved_bytes,
+        opened_count: 1,
+        mapped_for: Some(mapped.context),
+    });
+    imports.mapped.push((base, mapped));
+}
+
+/// Whether the block at `base` was mapped by the shim.
+pub fn is_mapped(base: CUdeviceptr) -> bool {
+    COUNT.load(Ordering::Acquire) > 0 && lock().mapped.iter().any(|(of, _)| *of == base)
+}
+
+/// A mapped block was closed once.
+pub fn close_mapped(base: CUdeviceptr) -> Closed {
+    let mut imports = lock();
+    let Some(at) = imports.mapped.iter().position(|(of, _)| *of == base) else {
+        return Closed::Unknown;
+    };
+    let Some(block) = imports.open.iter().position(|block| block.base == base) else {
+        return Closed::Unknown;
+    };
+    imports.open[block].opened_count -= 1;
+    if imports.open[block].opened_count > 0 {
+        return Closed::OpenStill;
+    }
+    imports.open.swap_remove(block);
+    COUNT.store(imports.open.len(), Ordering::Release);
+    Closed::Last(imports.mapped.swap_remove(at).1)
+}
+
+/// Forgets every block that was mapped for a context.
+pub fn take_mapped_of(context: usize) -> Vec<Mapped> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return Vec::new();
+    }
+    let mut imports = lock();
+    let all = std::mem::take(&mut imports.mapped);
+    let (gone, kept) = all
+        .into_iter()
+        .partition(|(_, mapped)| mapped.context == context);
+    imports.mapped = kept;
+    let gone: Vec<(u64, Mapped)> = gone;
+    imports
+        .open
+        .retain(|block| gone.iter().all(|(base, _)| *base != block.base));
+    COUNT.store(imports.open.len(), Ordering::Release);
+    gone.into_iter().map(|(_, mapped)| mapped).collect()
 }
 
 /// Length of what the driver opened; 0 if it does not say.

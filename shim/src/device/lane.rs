@@ -79,10 +79,8 @@ impl Lane {
         let ticket = ScrubTicket(self.next_ticket);
         self.next_ticket += 1;
         // SAFETY: stream and event are live.
-        answer(
-            unsafe { (driver.event_record)(self.event(ticket), stream) },
-            any_queued,
-        )?;
+        let code = unsafe { (driver.event_record)(self.event(ticket), stream) };
+        answer(code, any_queued)?;
         Ok(ticket)
     }
 

@@ -15,3 +15,4 @@ pub mod physical;
 pub mod reclaim;
 pub mod scrub;
 pub mod settings;
+pub mod share;

@@ -3,11 +3,13 @@
 //! # Decision: when memory is mapped
 //! Only if asked for, and if a first try on the device works; else one warning says why not, and segments serve. No such call is
 //! made while a stream captures, since what it would do to the capture was not measured: the pool takes a segment then.
-//! For the whole process it ends for memory yet to be taken when the program
-//! * enables peer access: memory of cuMemAlloc is then visible to the peer by itself, mapped memory by device. What is mapped
-//!   already is made visible to the peer at once;
-//! * exports a block for other processes, which the driver refuses for mapped memory. That first export fails with the driver's
-//!   own code, as later ones of blocks that were mapped before do; never is a handle given that opens at a wrong place.
+//! Where physical memory cannot be exported, the first block that the program shares with another process ends it for memory
+//! yet to be taken; that export is refused, and so are those of blocks that are mapped already.
+//!
+//! # Decision: peers
+//! Natively a peer sees all memory of a context to which it has access, and mapped memory is seen by the devices that it is told. So each mapping names
+//! the devices of all peers, and what is mapped already is made visible when one is added. When a peer gives its access up,
+//! it keeps what it has: work that it has queued must not fault.
 //!
 //! # Decision: what outlives a context
 //! Handles and addresses belong to the process. They are given back after the driver has ended the context, and with it all work.
@@ -16,10 +18,11 @@ use super::backing::check;
 use super::fences::Fences;
 use super::{capture, contexts, order};
 use crate::abi::*;
-use crate::driver::{self, Driver, Mapping};
+use crate::driver::{self, Driver, Mapping, Sharing};
 use crate::process;
 use cushion::pool::{BackingError, Fence, Pages, Quiet, Range};
 use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -39,6 +42,7 @@ pub fn end(why: &str) {
     if WANTED.swap(false, Ordering::AcqRel)
         && contexts::all().iter().any(|c| c.backing.is_mapping())
     {
+        contexts::note_unmapped();
         SAID.call_once(|| {
             process::say(&format!(
                 "CUSHION_BACKING=vmm: {why}; new memory comes in segments"
@@ -53,18 +57,58 @@ struct Held {
     ranges: Vec<Range>,
     /// Sizes by name.
     handles: BTreeMap<u64, u64>,
-    /// Sizes by address.
-    mapped: BTreeMap<u64, u64>,
-    /// Devices of peers that can reach it.
-    peers: Vec<CUdevice>,
+    /// Sizes and handles by address.
+    mapped: BTreeMap<u64, (u64, u64)>,
     /// The context has ended.
     ended: bool,
+}
+
+/// A mapping, as it is shared with other processes.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// Where it is mapped.
+    pub address: CUdeviceptr,
+    /// Its length.
+    pub size_bytes: u64,
+    handle: u64,
+}
+
+/// Contexts, each with the device of one that can reach its memory, and that one.
+static PEERS: Mutex<Vec<(usize, CUdevice, usize)>> = Mutex::new(Vec::new());
+
+fn peers() -> MutexGuard<'static, Vec<(usize, CUdevice, usize)>> {
+    PEERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `accessor`, a context on `device`, can reach memory of `context` from now on.
+pub fn note_peer(context: CUcontext, accessor: CUcontext, device: CUdevice) {
+    peers().push((context as usize, device, accessor as usize));
+    for known in contexts::all() {
+        if known.backing.context == context as usize {
+            if let Some(pages) = known.backing.mapped() {
+                pages.add_peer(device);
+            }
+        }
+    }
+}
+
+/// It cannot any more.
+pub fn forget_peer(context: CUcontext, accessor: CUcontext) {
+    let gone = (context as usize, accessor as usize);
+    peers().retain(|&(of, _, by)| (of, by) != gone);
+}
+
+/// A context has ended.
+pub fn forget_peers_of(context: usize) {
+    peers().retain(|&(of, _, by)| of != context && by != context);
 }
 
 /// Mapped memory of one context.
 pub struct DriverPages {
     device: CUdevice,
+    context: usize,
     calls: Mapping,
+    sharing: Option<Sharing>,
     properties: FullProperties,
     held: Mutex<Held>,
     fences: Fences,
@@ -81,7 +125,7 @@ fn once(why: &str) {
 
 impl DriverPages {
     /// Looks whether the device can do it, by doing it once. Says once why not.
-    pub fn probe(driver: &'static Driver, device: CUdevice) -> Option<DriverPages> {
+    pub fn probe(driver: &'static Driver, device: CUdevice, context: usize) -> Option<DriverPages> {
         let Some(calls) = driver.mapping() else {
             once("the driver lacks the functions");
             return None;
@@ -96,20 +140,39 @@ impl DriverPages {
             once("the device does not support it");
             return None;
         }
-        let pages = DriverPages {
+        let sharing = driver.sharing();
+        let mut traits = MemoryTraits {
+            rdma_capable: attribute(HAS_RDMA),
+            exportable: sharing.is_some(),
+            decompression: true,
+        };
+        let mut pages = DriverPages {
             device,
-            properties: FullProperties::of_device(device, attribute(HAS_RDMA)),
+            context,
+            properties: FullProperties::of_device(device, &traits),
             calls,
+            sharing,
             held: Mutex::new(Held::default()),
             fences: Fences::default(),
         };
-        let tried = pages.try_once();
-        pages.release_all();
-        match tried {
-            Ok(()) => {
-                pages.lock().ended = false;
-                Some(pages)
+        let mut tried = pages.try_once();
+        // Older drivers know no decompression, and some systems have memory that can be mapped and not exported.
+        for give_up in [
+            |traits: &mut MemoryTraits| traits.decompression = false,
+            |traits: &mut MemoryTraits| traits.exportable = false,
+        ] {
+            if tried != Err(BackingError::Unavailable) {
+                break;
             }
+            give_up(&mut traits);
+            pages.properties = FullProperties::of_device(device, &traits);
+            tried = pages.try_once();
+        }
+        if !traits.exportable {
+            pages.sharing = None;
+        }
+        match tried {
+            Ok(()) => Some(pages),
             Err(error) => {
                 once(&format!("the driver refused a first try ({error:?})"));
                 None
@@ -117,7 +180,60 @@ impl DriverPages {
         }
     }
 
+    /// Whether `address` lies in addresses of this context's.
+    pub fn holds(&self, address: CUdeviceptr) -> bool {
+        let within =
+            |range: &Range| address >= range.address && address - range.address < range.size_bytes;
+        self.lock().ranges.iter().any(within)
+    }
+
+    /// Whether other processes can have its memory.
+    pub fn can_export(&self) -> bool {
+        self.sharing.is_some()
+    }
+
+    /// The mappings that hold `size_bytes` from `address` on.
+    pub fn pieces(&self, address: CUdeviceptr, size_bytes: u64) -> Vec<Piece> {
+        let held = self.lock();
+        let first = held.mapped.range(..=address).next_back();
+        let Some((&first, _)) = first else {
+            return Vec::new();
+        };
+        let pieces = held.mapped.range(first..address + size_bytes);
+        pieces
+            .map(|(&address, &(size_bytes, handle))| Piece {
+                address,
+                size_bytes,
+                handle,
+            })
+            .collect()
+    }
+
+    /// A descriptor for another process, if the piece is still what it was.
+    pub fn export(&self, piece: &Piece) -> Option<OwnedFd> {
+        const DESCRIPTOR: i32 = 1;
+        let sharing = self.sharing.as_ref()?;
+        let held = self.lock();
+        if held.ended || held.mapped.get(&piece.address) != Some(&(piece.size_bytes, piece.handle))
+        {
+            return None;
+        }
+        let mut descriptor: i32 = -1;
+        // SAFETY: the handle is ours and alive; the out-parameter is as wide as a descriptor.
+        let code =
+            unsafe { (sharing.export)((&raw mut descriptor).cast(), piece.handle, DESCRIPTOR, 0) };
+        // SAFETY: the driver made it for this call.
+        (code == SUCCESS && descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
     fn try_once(&self) -> Result<(), BackingError> {
+        let outcome = self.map_a_page();
+        self.release_all();
+        self.lock().ended = false;
+        outcome
+    }
+
+    fn map_a_page(&self) -> Result<(), BackingError> {
         let address = self.reserve_range(PAGE_BYTES as u64)?;
         let handle = self.create(PAGE_BYTES as u64)?;
         let range = Range {
@@ -154,13 +270,9 @@ impl DriverPages {
     }
 
     /// Another device can reach all of it from now on.
-    pub fn add_peer(&self, device: CUdevice) {
-        let mut held = self.lock();
-        if device == self.device || held.peers.contains(&device) {
-            return;
-        }
-        held.peers.push(device);
-        for (&address, &size_bytes) in &held.mapped {
+    fn add_peer(&self, device: CUdevice) {
+        let held = self.lock();
+        for (&address, &(size_bytes, _)) in &held.mapped {
             // The driver has allowed the peer access, so it allows this; if not, the peer's work says so.
             let _ = self.give_access(
                 Range {
@@ -176,7 +288,7 @@ impl DriverPages {
     pub fn release_all(&self) {
         let mut held = self.lock();
         held.ended = true;
-        for (address, size_bytes) in std::mem::take(&mut held.mapped) {
+        for (address, (size_bytes, _)) in std::mem::take(&mut held.mapped) {
             // SAFETY: mapped by us, and no work of the ended context can touch it.
             driver::insistently(|| unsafe { (self.calls.unmap)(address, size_bytes as usize) });
         }
@@ -261,8 +373,12 @@ impl Pages for DriverPages {
         if held.ended {
             return Err(BackingError::Unavailable);
         }
-        let mut devices = held.peers.clone();
-        devices.push(self.device);
+        let mut devices = vec![self.device];
+        for &(context, device, _) in peers().iter() {
+            if context == self.context && !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
         let mut is_stuck = false;
         let outcome = outside_captures(|| {
             // SAFETY: the handle is ours, whole and mapped nowhere; the range is reserved, and the pool has a hole there.
@@ -277,7 +393,7 @@ impl Pages for DriverPages {
         });
         // What cannot be taken away again goes with the context; until then nothing else is mapped there.
         if outcome.is_ok() || is_stuck {
-            held.mapped.insert(address, size_bytes);
+            held.mapped.insert(address, (size_bytes, handle));
         }
         outcome
     }

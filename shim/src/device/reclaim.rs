@@ -1,9 +1,13 @@
 //! Giving cached memory back when the driver runs short of it (hazard 14).
 
-use super::contexts;
+use super::{capture, contexts};
 use crate::abi::*;
+use cushion::pool::Budget;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+
+/// Mapped memory that is cached when a capture begins is at most one part in so many of the device, or of its limit.
+const CACHED_IN_CAPTURE: u64 = 16;
 
 /// Times that a call of the program failed for memory and was tried again after a trim.
 pub static RETRIES: AtomicU64 = AtomicU64::new(0);
@@ -40,6 +44,22 @@ fn trim(context: &Arc<contexts::Context>) -> u64 {
             context.pool.trim(&context.backing, 0)
         }
         _ => 0,
+    }
+}
+
+/// A capture is about to begin, during which mapped memory cannot go back: where much of a device is cached there, it goes now.
+pub fn before_capture() {
+    if capture::active() {
+        return;
+    }
+    for context in contexts::all() {
+        let is_large = |budget: &Budget| {
+            let most_bytes = budget.most_bytes().unwrap_or(0);
+            context.pool.cached_bytes() > most_bytes / CACHED_IN_CAPTURE
+        };
+        if context.backing.is_mapping() && is_large(context.pool.budget()) {
+            trim(&context);
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 mod ctl;
 mod facts;
 
-use crate::device::{contexts, idle, settings};
+use crate::device::{contexts, idle, settings, share};
 use crate::process::{self, Way};
 use crate::table;
 use crate::trace;
@@ -90,22 +90,8 @@ pub fn wake() {
     CHANGED.notify_all();
 }
 
-/// Starts the thread with every signal blocked, so that none of the program's is delivered there.
 fn spawn() {
-    // SAFETY: sigset_t is plain data, and these calls only fill it and this thread's mask.
-    let before = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        before
-    };
-    let started = std::thread::Builder::new()
-        .name("cushion".into())
-        .stack_size(512 << 10)
-        .spawn(run);
-    RUNNING.store(started.is_ok(), Ordering::Release);
-    // SAFETY: restores the mask taken above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    RUNNING.store(process::spawn_quietly("cushion", run), Ordering::Release);
 }
 
 thread_local! {
@@ -264,6 +250,7 @@ fn is_last_asked() -> bool {
 /// The child of a fork has nothing of its parent's.
 pub fn in_child() {
     ctl::close_in_child();
+    share::close_in_child();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -190,17 +190,23 @@ pub unsafe fn enable_peer(
     flags: c_uint,
 ) -> Status {
     contexts::note_peers();
-    pages::end("peer access was enabled");
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(peer, flags) };
     if let (SUCCESS, Some(device)) = (code, contexts::current_device()) {
-        for context in contexts::all() {
-            if context.backing.context == peer as usize {
-                if let Some(pages) = context.backing.mapped() {
-                    pages.add_peer(device);
-                }
-            }
-        }
+        pages::note_peer(peer, contexts::current_handle(), device);
+    }
+    code
+}
+
+/// `cuCtxDisablePeerAccess`.
+pub unsafe fn disable_peer(
+    real: unsafe extern "C" fn(CUcontext) -> Status,
+    peer: CUcontext,
+) -> Status {
+    // SAFETY: the caller's argument, unchanged.
+    let code = unsafe { real(peer) };
+    if code == SUCCESS {
+        pages::forget_peer(peer, contexts::current_handle());
     }
     code
 }

@@ -1,7 +1,7 @@
 //! Memory shared with other processes: the handle of a pooled block opens as that block, or is refused (hazard 5).
 
 use crate::abi::*;
-use crate::device::{contexts, imports, pages, settings};
+use crate::device::{contexts, imports, settings, share};
 use crate::ledger::{self, Kind, Space};
 use cushion::ipc_handle::{self, Block};
 use cushion::pool::Found;
@@ -20,8 +20,20 @@ pub unsafe fn get(
         Some((_, Found::Dead)) => return INVALID_VALUE,
         Some((context, Found::Live(block))) => (context, block),
     };
-    if context.backing.is_mapping() {
-        pages::end("memory was exported to another process, and the driver refuses that for what is mapped already");
+    let mapped = context.backing.mapped();
+    if mapped.is_some_and(|pages| pages.holds(block.base)) {
+        if handle.is_null() {
+            return INVALID_VALUE;
+        }
+        return match share::export(&context, &block) {
+            Ok(shared) => {
+                context.pool.retire_on_free(block.base);
+                // SAFETY: not null; the caller owes the place.
+                unsafe { *handle = shared };
+                settings::note_shared(SUCCESS)
+            }
+            Err(code) => code,
+        };
     }
     let code = native();
     if code != SUCCESS || handle.is_null() {
@@ -64,6 +76,20 @@ pub unsafe fn open(
     handle: IpcHandle,
     flags: c_uint,
 ) -> Status {
+    if let Some(shared) = ipc_handle::decode_shared(&handle.bytes) {
+        if address.is_null() {
+            return INVALID_VALUE;
+        }
+        let opened = match share::open(&shared, flags) {
+            Ok(opened) => opened,
+            Err(code) => return code,
+        };
+        let entered = || SUCCESS;
+        let code = ledger::counted(Kind::IpcImported, opened.1, entered, || opened.0);
+        // SAFETY: not null; the caller owes the place.
+        unsafe { *address = opened.0 };
+        return settings::note_shared(code);
+    }
     let (segment_handle, block) = match ipc_handle::decode(&handle.bytes) {
         Some((bytes, block)) => (IpcHandle { bytes }, Some(block)),
         None => (handle, None),
@@ -94,6 +120,11 @@ pub unsafe fn close(
     real: unsafe extern "C" fn(CUdeviceptr) -> Status,
     address: CUdeviceptr,
 ) -> Status {
+    if imports::is_mapped(address) {
+        return ledger::released(Space::Imported, address, || {
+            share::close(address).unwrap_or(INVALID_VALUE)
+        });
+    }
     let segment = imports::segment_of(address);
     // SAFETY: the caller's argument, or the segment under it that the driver opened.
     let code = ledger::released(Space::Imported, address, || unsafe {

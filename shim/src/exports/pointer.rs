@@ -9,8 +9,14 @@ const CONTEXT: c_int = 1;
 const P2P_TOKENS: c_int = 5;
 const SYNC_MEMOPS: c_int = 6;
 const BUFFER_ID: c_int = 7;
+const IS_LEGACY_IPC_CAPABLE: c_int = 10;
 const RANGE_START_ADDR: c_int = 11;
 const RANGE_SIZE: c_int = 12;
+const ALLOWED_HANDLE_TYPES: c_int = 14;
+const MAPPING_SIZE: c_int = 18;
+const MAPPING_BASE_ADDR: c_int = 19;
+/// The driver gives memory to cuMemAlloc in pages of this size.
+const PAGE_BYTES: u64 = 2 << 20;
 
 type GetAttribute = unsafe extern "C" fn(*mut c_void, c_int, CUdeviceptr) -> Status;
 
@@ -105,6 +111,33 @@ pub unsafe fn get_attributes(
     code
 }
 
+/// What the driver says of memory that the shim mapped, as it would of memory of cuMemAlloc.
+///
+/// # Safety
+/// `data` is as wide as `attribute` is.
+unsafe fn correct_mapped(
+    (base, size_bytes): (CUdeviceptr, u64),
+    context: usize,
+    is_imported: bool,
+    attribute: c_int,
+    data: *mut c_void,
+) {
+    let first = base / PAGE_BYTES * PAGE_BYTES;
+    let mapped_bytes = (base + size_bytes).next_multiple_of(PAGE_BYTES) - first;
+    // SAFETY: the widths are those of cuda.h: 64 bits for context, size and address, a byte for a boolean. Of the handle types only the
+    // low half is written: none of the high half is ever set.
+    unsafe {
+        match attribute {
+            CONTEXT => data.cast::<usize>().write_unaligned(context),
+            IS_LEGACY_IPC_CAPABLE => data.cast::<u8>().write((!is_imported).into()),
+            ALLOWED_HANDLE_TYPES => data.cast::<u32>().write_unaligned(0),
+            MAPPING_SIZE => data.cast::<u64>().write_unaligned(mapped_bytes),
+            MAPPING_BASE_ADDR => data.cast::<u64>().write_unaligned(first),
+            _ => {}
+        }
+    }
+}
+
 /// Puts the block's own answer where the driver's is about its segment.
 ///
 /// # Safety
@@ -115,22 +148,22 @@ unsafe fn correct(seen: &Seen, attribute: c_int, data: *mut c_void) {
         size_bytes,
         id,
         mapped_for,
+        is_imported,
         sync_memops,
     } = *seen
     else {
         return;
     };
-    // SAFETY: the widths are those of cuda.h: 64 bits for address, size, context and id; SYNC_MEMOPS is written as the driver
+    if let Some(context) = mapped_for {
+        // SAFETY: the caller's promise.
+        unsafe { correct_mapped((base, size_bytes), context, is_imported, attribute, data) };
+    }
+    // SAFETY: the widths are those of cuda.h: 64 bits for address, size and id; SYNC_MEMOPS is written as the driver
     // does, one byte of a boolean.
     unsafe {
         match attribute {
             RANGE_START_ADDR => data.cast::<u64>().write_unaligned(base),
             RANGE_SIZE => data.cast::<u64>().write_unaligned(size_bytes),
-            CONTEXT => {
-                if let Some(context) = mapped_for {
-                    data.cast::<usize>().write_unaligned(context);
-                }
-            }
             BUFFER_ID => data.cast::<u64>().write_unaligned(id),
             SYNC_MEMOPS => {
                 if let Some(on) = sync_memops {
@@ -156,8 +189,10 @@ pub unsafe fn set_attribute(
     if attribute == SYNC_MEMOPS && !value.is_null() {
         // SAFETY: the caller owes a readable unsigned int.
         let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
-        // SAFETY: the caller's arguments, unchanged.
-        return blocks::set_sync_memops(address, on, || unsafe { real(value, attribute, address) });
+        // SAFETY: the caller's arguments; only the address may be another one of its block.
+        return blocks::set_sync_memops(address, on, |address| unsafe {
+            real(value, attribute, address)
+        });
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(value, attribute, address) }

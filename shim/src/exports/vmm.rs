@@ -2,7 +2,7 @@
 //! NCCL and vLLM also make host handles, which are no device memory).
 
 use crate::abi::*;
-use crate::device::{contexts, physical, reclaim, settings};
+use crate::device::{contexts, imports, physical, reclaim, settings};
 use crate::ledger::{self, Kind};
 use std::ffi::{c_ulonglong, c_void};
 
@@ -43,14 +43,19 @@ pub unsafe fn release(
     physical::released(handle, || unsafe { real(handle) })
 }
 
+/// Whether the shim may have mapped what natively is no mapping: such calls are refused as for any memory of cuMemAlloc.
+fn is_ours(address: CUdeviceptr) -> bool {
+    contexts::is_pooled(address) || imports::find(address).is_some()
+}
+
 /// `cuMemRetainAllocationHandle`.
 pub unsafe fn retain(
     real: unsafe extern "C" fn(*mut c_ulonglong, *mut c_void) -> Status,
     handle: *mut c_ulonglong,
     address: *mut c_void,
 ) -> Status {
-    if contexts::is_pooled(address as CUdeviceptr) {
-        return INVALID_VALUE; // As for any memory of cuMemAlloc.
+    if is_ours(address as CUdeviceptr) {
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(handle, address) };
@@ -85,8 +90,8 @@ pub unsafe fn unmap(
     address: CUdeviceptr,
     size_bytes: usize,
 ) -> Status {
-    if contexts::is_pooled(address) {
-        return INVALID_VALUE; // As for any memory of cuMemAlloc.
+    if is_ours(address) {
+        return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.
     physical::unmapped(address, size_bytes as u64, || unsafe {

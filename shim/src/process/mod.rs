@@ -90,6 +90,24 @@ fn give_up() {
     fork::disarm();
 }
 
+/// Starts a thread of the shim's own, with every signal blocked, so that none of the program's is delivered there. Whether it runs.
+pub fn spawn_quietly(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    // SAFETY: sigset_t is plain data, and these calls only fill it and this thread's mask.
+    let before = unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    };
+    let started = std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(512 << 10)
+        .spawn(body);
+    // SAFETY: restores the mask taken above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    started.is_ok()
+}
+
 /// Whether the shim was woken in this very process, and not in one that it was forked from.
 pub fn was_woken_here() -> bool {
     OWNER.load(Ordering::Acquire) == pid()

@@ -67,7 +67,7 @@ impl Pool {
                 return (Some(state), 0);
             }
             has_waited = true;
-            state = match self.wait(state, backing) {
+            state = match self.wait_now(state, backing) {
                 Outside::Back(state, Ok(())) => state,
                 Outside::Back(state, Err(_)) => return (Some(state), 0),
                 Outside::Forgotten(_) => return (None, 0),

@@ -27,7 +27,7 @@ impl Pool {
                     break;
                 }
                 has_waited = true;
-                match self.wait(state, backing) {
+                match self.wait_now(state, backing) {
                     Outside::Back(back, Ok(())) => state = back,
                     Outside::Back(back, Err(_)) => return (Some(back), released_bytes),
                     Outside::Forgotten(_) => return (None, released_bytes),

@@ -130,11 +130,28 @@ impl Pool {
     /// Waits on the host for all work: everything freed before is behind a barrier after, and settled.
     pub(in crate::pool) fn wait<'a, B: Backing>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         backing: &B,
     ) -> Outside<'a, Result<(), BackingError>> {
+        self.wait_by(state, || backing.synchronize())
+    }
+
+    /// The same for a trim.
+    pub(super) fn wait_now<'a, B: Backing>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        backing: &B,
+    ) -> Outside<'a, Result<(), BackingError>> {
+        self.wait_by(state, || backing.synchronize_now())
+    }
+
+    fn wait_by<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        wait: impl FnOnce() -> Result<(), BackingError>,
+    ) -> Outside<'a, Result<(), BackingError>> {
         let mark = state.mark();
-        let mut came = self.outside(state, || backing.synchronize());
+        let mut came = self.outside(state, wait);
         if let Outside::Back(state, Ok(())) = &mut came {
             state.drained(mark);
             state.settled(mark);

@@ -72,6 +72,7 @@ api! {
             sync_memops: false,
             leaving: false,
             access: true,
+            reached_by: Vec::new(),
         });
         put(out, base)
     }

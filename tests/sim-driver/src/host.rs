@@ -82,6 +82,7 @@ api! {
             sync_memops: false,
             leaving: false,
             access: true,
+            reached_by: Vec::new(),
         });
         Ok(())
     }

@@ -146,6 +146,7 @@ fn open(h: Bytes) -> R<Ptr> {
         sync_memops: false,
         leaving: false,
         access: true,
+        reached_by: Vec::new(),
     });
     Ok(base)
 }

@@ -119,6 +119,12 @@ impl State {
         let (Some(c), Some(r)) = (self.contexts.get(&context), self.ranges.find(p)) else {
             return Ok(());
         };
+        if matches!(r.kind, Kind::Mapped(_)) {
+            return match r.reached_by.contains(&c.device) {
+                true => Ok(()),
+                false => Err(ILLEGAL_ADDRESS),
+            };
+        }
         let shared = r.on_host() || !matches!(r.kind, Kind::Device | Kind::Module);
         let peer = |p: &Handle| self.contexts.get(p).is_some_and(|c| c.device == r.device);
         if shared || r.device == c.device || c.peers.iter().any(peer) {

@@ -32,6 +32,7 @@ impl State {
             sync_memops: false,
             leaving: false,
             access: true,
+            reached_by: Vec::new(),
         });
         Ok(base)
     }
@@ -69,6 +70,7 @@ impl State {
             sync_memops: false,
             leaving: false,
             access: true,
+            reached_by: Vec::new(),
         });
         Ok(base)
     }

@@ -1,7 +1,7 @@
 //! What a pointer is: cuPointerGetAttribute and its kin.
 use crate::abi::*;
 use crate::ranges::{Kind, Range};
-use crate::state::lock;
+use crate::state::{lock, State};
 use std::ffi::c_void;
 
 const CONTEXT: i32 = 1;
@@ -47,7 +47,7 @@ impl Value {
     }
 }
 
-fn value(r: &Range, which: i32, p: Ptr) -> R<Value> {
+fn value(st: &State, r: &Range, which: i32, p: Ptr) -> R<Value> {
     use Value::*;
     let host = r.on_host();
     let chunk = r.block.map_or((r.base, r.size), |b| {
@@ -66,8 +66,11 @@ fn value(r: &Range, which: i32, p: Ptr) -> R<Value> {
         RANGE_START => Long(r.base),
         RANGE_SIZE => Long(r.size),
         MAPPED => Byte(true),
-        HANDLE_TYPES => Long(0),
-        GPU_DIRECT => Byte(!host && r.kind != Kind::Managed),
+        HANDLE_TYPES => Long(st.mapped_properties(r).map_or(0, |p| p.handle_types.into())),
+        GPU_DIRECT => Byte(match st.mapped_properties(r) {
+            Some(properties) => properties.rdma_capable(),
+            None => !host && r.kind != Kind::Managed,
+        }),
         ACCESS_FLAGS => Word(if r.access { 3 } else { 0 }),
         MEMPOOL => Long(if let Kind::Async(pool) = r.kind {
             pool as u64
@@ -76,7 +79,10 @@ fn value(r: &Range, which: i32, p: Ptr) -> R<Value> {
         }),
         MAPPING_SIZE => Long(chunk.1),
         MAPPING_BASE => Long(chunk.0),
-        DECOMPRESS => Byte(r.kind == Kind::Device),
+        DECOMPRESS => Byte(match st.mapped_properties(r) {
+            Some(properties) => properties.decompression(),
+            None => r.kind == Kind::Device,
+        }),
         _ => return Err(INVALID_VALUE),
     })
 }
@@ -96,7 +102,7 @@ api! {
     fn cuPointerGetAttribute(data: *mut c_void, which: i32, p: Ptr) {
         let st = lock();
         let r = st.ranges.find(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
-        value(r, which, p)?.write(data)
+        value(&st, r, which, p)?.write(data)
     }
     fn cuPointerGetAttributes(count: u32, which: *const i32, data: *const *mut c_void, p: Ptr) {
         if which.is_null() || data.is_null() {
@@ -110,7 +116,7 @@ api! {
                 return Err(INVALID_VALUE);
             }
             let v = match r {
-                Some(r) => value(r, which, p).ok(),
+                Some(r) => value(&st, r, which, p).ok(),
                 None => value_of_unknown(which),
             };
             if let Some(v) = v {

@@ -42,6 +42,8 @@ pub struct Range {
     pub leaving: bool,
     /// Device access; mapped memory has none before cuMemSetAccess.
     pub access: bool,
+    /// The devices that have it, of mapped memory.
+    pub reached_by: Vec<i32>,
 }
 
 impl Range {

@@ -32,11 +32,21 @@ enum Backing {
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
     kind: u32,
-    handle_types: u32,
+    pub handle_types: u32,
     location_type: u32,
     location_id: i32,
     meta: usize,
     flags: u64,
+}
+
+impl Properties {
+    pub fn rdma_capable(&self) -> bool {
+        self.flags >> 8 & 0xff != 0
+    }
+
+    pub fn decompression(&self) -> bool {
+        self.flags >> 16 & 2 != 0
+    }
 }
 
 #[repr(C)]
@@ -50,11 +60,18 @@ pub struct Access {
 impl State {
     /// Handles of a device's own memory, and their bytes.
     pub fn live_handles(&self, device: i32) -> (u64, u64) {
-        let own = |p: &&Physical| p.device == device && matches!(p.backing, Backing::Arena(_));
+        // What was imported is charged to nobody here.
+        let own = |p: &&Physical| p.device == device && !matches!(p.backing, Backing::File(_, 0));
         self.physical
             .values()
             .filter(own)
             .fold((0, 0), |(n, b), p| (n + 1, b + p.size))
+    }
+
+    /// Those of the memory behind a mapping.
+    pub fn mapped_properties(&self, r: &Range) -> Option<Properties> {
+        let Kind::Mapped(h) = r.kind else { return None };
+        self.physical.get(&h).map(|p| p.properties)
     }
 
     fn drop_physical(&mut self, h: Handle) {
@@ -239,6 +256,7 @@ api! {
             sync_memops: false,
             leaving: false,
             access: false,
+            reached_by: Vec::new(),
         });
         if let Some(ph) = st.physical.get_mut(&handle) {
             ph.mapped += 1;
@@ -265,7 +283,11 @@ api! {
             }
             for base in &mappings {
                 if let Some(r) = st.ranges.at_mut(*base) {
-                    r.access = a.flags != 0;
+                    r.reached_by.retain(|device| *device != a.location_id);
+                    if a.flags != 0 {
+                        r.reached_by.push(a.location_id);
+                    }
+                    r.access = !r.reached_by.is_empty();
                 }
             }
         }

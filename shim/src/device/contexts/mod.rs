@@ -25,7 +25,7 @@ pub use reach::{
     each_reaching, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on, reach_of,
     reaching, Reach,
 };
-pub use records::{driver_version, records};
+pub use records::{driver_version, note_mapped, note_unmapped, records};
 
 use leaving::{is_unsettled, once_settled};
 

@@ -5,6 +5,25 @@ use cushion::report::Context as Record;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// What a context's memory comes in.
+const SEGMENTS: &str = "segments";
+const MAPPED: &str = "vmm";
+
+/// Memory of this context is mapped where it is needed.
+pub fn note_mapped(handle: CUcontext) {
+    amend(super::serial_of(handle), |record| {
+        record.backing = MAPPED.to_owned()
+    });
+}
+
+/// From now on all memory comes in segments.
+pub fn note_unmapped() {
+    let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    for record in records.iter_mut().filter(|r| r.backing == MAPPED) {
+        record.backing = format!("{MAPPED}, then {SEGMENTS}");
+    }
+}
+
 /// So many contexts are kept in the records.
 const RECORDS_MAX: usize = 1024;
 static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
@@ -47,6 +66,7 @@ pub(super) fn record(serial: u64, device: CUdevice) {
         device: device as u32,
         label: format!("context {serial} of device {device}"),
         destroyed: false,
+        backing: SEGMENTS.to_owned(),
     });
 }
 

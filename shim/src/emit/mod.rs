@@ -131,7 +131,11 @@ fn run() {
         }
         is_spoken_to = ctl::serve(&mut server, || write(&mut lock(&HISTORY), Reason::Request));
         if report_at.is_some_and(|at| at <= Instant::now()) {
-            let _ = write(&mut lock(&HISTORY), Reason::Periodic);
+            let mut history = lock(&HISTORY);
+            // The process is leaving: what it said last stays.
+            if lock(&SAID_AT).is_none() {
+                let _ = write(&mut history, Reason::Periodic);
+            }
             report_at = interval.map(|interval| Instant::now() + interval);
         }
     }
@@ -168,8 +172,7 @@ fn at_exit(way: Way) {
         .as_ref()
         .is_some_and(|said_at| no_more_was_done(said_at, &calls))
     {
-        write_by(deadline);
-        *lock(&SAID_AT) = Some(calls);
+        write_by(deadline, calls);
     }
     match way {
         Way::Leaving => trace::flush(),
@@ -189,10 +192,11 @@ fn no_more_was_done(before: &table::Calls, now: &table::Calls) -> bool {
         && lanes.all(|(number, (before, now))| before == now || runs_on(number))
 }
 
-fn write_by(deadline: Instant) {
+fn write_by(deadline: Instant, calls: table::Calls) {
     loop {
         if let Ok(mut history) = HISTORY.try_lock() {
             let _ = write(&mut history, Reason::Exit);
+            *lock(&SAID_AT) = Some(calls);
             return;
         }
         if Instant::now() > deadline {

@@ -173,7 +173,7 @@ pub fn settings() -> Vec<Sample> {
 
 /// IPC handles.
 pub fn handles() -> Vec<Sample> {
-    use cushion::ipc_handle::{encode, encode_start, Block};
+    use cushion::ipc_handle::{encode, encode_shared, encode_start, Block, Shared};
     let mut driver = [0u8; 64];
     for (at, byte) in driver.iter_mut().take(40).enumerate() {
         *byte = (at as u8).wrapping_mul(37) | 1;
@@ -182,8 +182,15 @@ pub fn handles() -> Vec<Sample> {
         offset_bytes: 512 * 77,
         size_bytes: 3_000_000,
     };
-    [encode(&driver, block), encode_start(&driver, 3 << 20)]
+    let shared = encode_shared(&Shared {
+        exporter: [7; 16],
+        base: 0x7f00_0000_0000,
+        sequence: 12_345,
+    });
+    let pieces = [encode(&driver, block), encode_start(&driver, 3 << 20)];
+    pieces
         .into_iter()
+        .chain([Some(shared)])
         .flatten()
         .map(|bytes| Sample {
             name: "handle",

@@ -126,6 +126,10 @@ pub fn handle(bytes: &[u8]) {
     for (to, from) in handle.iter_mut().zip(bytes) {
         *to = *from;
     }
+    if let Some(shared) = ipc_handle::decode_shared(&handle) {
+        assert_eq!(ipc_handle::encode_shared(&shared), handle);
+        assert_eq!(ipc_handle::decode(&handle), None, "one meaning");
+    }
     if let Some((segment, block)) = ipc_handle::decode(&handle) {
         assert_ne!(block.size_bytes, 0);
         assert!(block.offset_bytes.checked_add(block.size_bytes).is_some());

@@ -68,9 +68,8 @@ fn oversize_slack_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 16).clamp(2 * MIB, 20 * MIB)
 }
 
-/// Blocks of one bin looked at for clean room: less than [`SCAN_LIMIT`], since each is a look at the dirt of a segment, and a
-/// larger block does as well.
-const CLEAN_SCAN_LIMIT: usize = 4;
+/// Bins, and blocks of each, looked at for clean room, before the largest block is: each is a look at the dirt of a segment.
+const CLEAN_LIMITS: (usize, usize) = (4, 4);
 
 impl Pool {
     /// Allocates memory. From the cache, this takes one lock and calls the backing only where the block needs a
@@ -322,16 +321,12 @@ impl State {
         )
     }
 
-    /// The smallest free block with clean room for a request, and where in it.
+    /// A free block with clean room for a small request, as small as a few looks find, and where in it.
     fn search_clean(&self, plan: &Plan, is_ordered: bool) -> Option<(u32, u64)> {
         let room = |entry: &Entry, past| self.clean_room(entry, past, plan.size_bytes, is_ordered);
-        let block = self.search(
-            plan.kind,
-            plan.size_bytes,
-            plan.below_bytes,
-            CLEAN_SCAN_LIMIT,
-            |entry, past| room(entry, past).map(|offset_bytes| u32::from(offset_bytes > 0)),
-        )?;
+        let block = self.search_small(plan.size_bytes, CLEAN_LIMITS, |entry, past| {
+            room(entry, past).map(|offset_bytes| u32::from(offset_bytes > 0))
+        })?;
         let entry = &self.blocks[block];
         let super::arena::Use::Free { past, .. } = entry.in_use else {
             return None;

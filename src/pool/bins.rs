@@ -91,8 +91,23 @@ impl Bins {
         scan_limit: usize,
         rank: impl Fn(&Entry, Past) -> Option<u32>,
     ) -> Option<u32> {
+        let limits = (usize::MAX, scan_limit);
+        self.search_near(blocks, size_bytes, below_bytes, limits, rank)
+    }
+
+    /// The same in so many bins that are not empty, with so many blocks of each looked at.
+    #[inline]
+    pub fn search_near(
+        &self,
+        blocks: &Arena,
+        size_bytes: u64,
+        below_bytes: u64,
+        (bin_limit, scan_limit): (usize, usize),
+        rank: impl Fn(&Entry, Past) -> Option<u32>,
+    ) -> Option<u32> {
         let mut bin = bin_of(size_bytes);
-        while let Some(occupied) = self.next_occupied(bin) {
+        for _ in 0..bin_limit {
+            let occupied = self.next_occupied(bin)?;
             if let Some(block) =
                 self.best_of(blocks, occupied, size_bytes, below_bytes, scan_limit, &rank)
             {
@@ -101,6 +116,13 @@ impl Bins {
             bin = occupied + 1;
         }
         None
+    }
+
+    /// A block of the last bin that is not empty: about the largest.
+    pub fn largest(&self) -> Option<u32> {
+        let word = self.occupied.iter().rposition(|&word| word != 0)?;
+        let bit = 63 - self.occupied[word].leading_zeros() as usize;
+        Some(self.heads[word * 64 + bit])
     }
 
     #[inline]

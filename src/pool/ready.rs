@@ -210,7 +210,7 @@ const CLEAN_LOOKS: usize = 8;
 /// A scrub of this many bytes or fewer ends soon: in 4 us on an H200.
 const SHORT_SCRUB_BYTES: u64 = 16 << 20;
 /// Ranges of one scrub ahead.
-const RANGES_AHEAD: usize = 64;
+const RANGES_AHEAD: usize = 128;
 
 fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Made<'_> {
     match error {
@@ -267,6 +267,9 @@ impl State {
             return None;
         }
         let segment = &self.segments[entry.segment];
+        if entry.size_bytes < size_bytes {
+            return None;
+        }
         let Some(dirt) = &segment.dirt else {
             return Some(0);
         };

@@ -155,6 +155,19 @@ impl State {
         bins.search(&self.blocks, size_bytes, below_bytes, scan_limit, rank)
     }
 
+    /// A good free block of a small request among few, and about the largest: for a rank that is dear, and often none.
+    #[inline]
+    pub fn search_small(
+        &self,
+        size_bytes: u64,
+        limits: (usize, usize),
+        rank: impl Fn(&Entry, Past) -> Option<u32>,
+    ) -> Option<u32> {
+        let bins = &self.bins[bins_of(SegmentKind::Small)?];
+        bins.search_near(&self.blocks, size_bytes, u64::MAX, limits, rank)
+            .or_else(|| bins.largest())
+    }
+
     /// Takes `size_bytes` from the start of a free block; what is left over is free again.
     pub fn take(&mut self, block: u32, size_bytes: u64) -> Past {
         let past = self.unlist(block);

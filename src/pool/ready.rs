@@ -10,7 +10,7 @@ use super::arena::{Entry, Past};
 use super::facade::{Outside, Pool};
 use super::state::State;
 use super::tickets::Tickets;
-use super::{Backing, BackingError, Mark, Range};
+use super::{Backing, BackingError, Range};
 
 /// What came of making a block ready. The block stays in the caller's hands.
 pub(super) enum Made<'a> {
@@ -30,7 +30,7 @@ impl Pool {
     /// backing is allowed.
     pub(super) fn make_ready<'a, B: Backing>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         backing: &B,
         block: u32,
         past: Past,
@@ -55,8 +55,7 @@ impl Pool {
             return self.scrub(state, backing, block, past, fresh, (&ranges, byte));
         }
         if !state.epochs.is_fenced(past.epoch) && !backing.sole_stream() {
-            let mark = state.mark();
-            return self.fence(state, backing, mark, past);
+            return self.fence(state, backing, past);
         }
         self.join(state, backing, past)
     }
@@ -92,7 +91,7 @@ impl Pool {
     /// Puts everything that was freed and scrubbed up to now behind a barrier, by the cheaper way.
     pub(super) fn settle_all<'a, B: Backing>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
         backing: &B,
     ) -> Made<'a> {
         let ticket = state.tickets.issued();
@@ -100,18 +99,17 @@ impl Pool {
         if backing.sole_stream() {
             return self.join(state, backing, past);
         }
-        let mark = state.mark();
-        self.fence(state, backing, mark, past)
+        self.fence(state, backing, past)
     }
 
-    /// Puts everything freed before `mark` behind a barrier.
+    /// Puts everything freed up to now behind a barrier. `past` is that of the block in the caller's hands.
     fn fence<'a, B: Backing>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         backing: &B,
-        mark: Mark,
         past: Past,
     ) -> Made<'a> {
+        let mark = state.mark();
         match self.outside(state, || backing.fence()) {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(fence)) => {

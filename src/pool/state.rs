@@ -227,18 +227,27 @@ impl State {
             return self.carve(block, size_bytes);
         }
         let past = self.unlist(block);
+        self.segments.add_busy(self.blocks[block].segment);
+        let upper = self.halve(block, offset_bytes, Use::Hand { past });
+        self.list(block, past);
+        self.split(upper, size_bytes, past);
+        upper
+    }
+
+    /// Cuts a block in two, of which the lower keeps the entry; in which list each is, is the caller's. Returns the upper one.
+    #[inline]
+    pub fn halve(&mut self, block: u32, lower_bytes: u64, upper_use: Use) -> u32 {
         let Entry {
             address,
-            size_bytes: whole_bytes,
+            size_bytes,
             segment,
             next,
             ..
         } = self.blocks[block];
-        self.segments.add_busy(segment);
         let upper = self.blocks.add(Entry {
-            address: address + offset_bytes,
-            size_bytes: whole_bytes - offset_bytes,
-            in_use: Use::Hand { past },
+            address: address + lower_bytes,
+            size_bytes: size_bytes - lower_bytes,
+            in_use: upper_use,
             segment,
             previous: block,
             next,
@@ -249,11 +258,9 @@ impl State {
         }
         let lower = &mut self.blocks[block];
         lower.next = upper;
-        lower.size_bytes = offset_bytes;
+        lower.size_bytes = lower_bytes;
         self.segments
-            .block_added(segment, address + offset_bytes, &self.blocks);
-        self.list(block, past);
-        self.split(upper, size_bytes, past);
+            .block_added(segment, address + lower_bytes, &self.blocks);
         upper
     }
 
@@ -340,10 +347,8 @@ impl State {
     /// oversize and isolated segments are never cut.
     pub fn split(&mut self, block: u32, size_bytes: u64, past: Past) {
         let Entry {
-            address,
             size_bytes: whole_bytes,
             segment,
-            next,
             ..
         } = self.blocks[block];
         let (kind, granule_bits) = (
@@ -354,23 +359,7 @@ impl State {
         if whole_bytes <= size_bytes || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return;
         }
-        let rest = self.blocks.add(Entry {
-            address: address + size_bytes,
-            size_bytes: whole_bytes - size_bytes,
-            in_use: Use::Hand { past },
-            segment,
-            previous: block,
-            next,
-            flags: 0,
-        });
-        if next != NONE {
-            self.blocks[next].previous = rest;
-        }
-        let entry = &mut self.blocks[block];
-        entry.next = rest;
-        entry.size_bytes = size_bytes;
-        self.segments
-            .block_added(segment, address + size_bytes, &self.blocks);
+        let rest = self.halve(block, size_bytes, Use::Hand { past });
         self.list(rest, past);
     }
 

@@ -119,26 +119,10 @@ impl State {
             size_bytes,
             in_use,
             segment,
-            next,
             ..
         } = self.blocks[block];
         debug_assert!(address < at && at < address + size_bytes);
-        let upper = self.blocks.add(Entry {
-            address: at,
-            size_bytes: address + size_bytes - at,
-            in_use,
-            segment,
-            previous: block,
-            next,
-            flags: 0,
-        });
-        if next != NONE {
-            self.blocks[next].previous = upper;
-        }
-        let entry = &mut self.blocks[block];
-        entry.next = upper;
-        entry.size_bytes = at - address;
-        self.segments.block_added(segment, at, &self.blocks);
+        let upper = self.halve(block, at - address, in_use);
         self.segments.add_busy(segment);
         upper
     }

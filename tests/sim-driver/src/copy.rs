@@ -157,19 +157,13 @@ fn check(st: &State, c: &Copy3, side: &Side, device_side: bool, capturing: bool)
         Place::Memory(p) => {
             let (first, span) = c.span(side);
             let at = p.checked_add(first).ok_or(INVALID_VALUE)?;
-            if st.ranges.find(at).is_some() {
-                let host = st.ranges.find(at).is_some_and(|r| r.on_host());
+            if let Some(range) = st.ranges.find(at) {
                 let base = st.ranges.find(*p).map(|r| r.base);
-                if device_side
-                    && st
-                        .ranges
-                        .find(at)
-                        .is_some_and(|r| r.kind == Kind::Device && Some(r.base) != base)
-                {
+                if device_side && range.kind == Kind::Device && base != Some(range.base) {
                     return Err(INVALID_VALUE);
                 }
                 let promised = capturing && st.ranges.promised(at, span);
-                if !st.ranges.covers(at, span) && !host && !promised {
+                if !st.ranges.covers(at, span) && !range.on_host() && !promised {
                     return Err(INVALID_VALUE);
                 }
                 return Ok(Where::Known);

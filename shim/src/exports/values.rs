@@ -3,12 +3,17 @@
 
 use super::copy::{is_inside, note_stream};
 use crate::abi::*;
-use std::ffi::{c_uint, c_ulonglong};
+use std::ffi::c_uint;
 
 const WAIT_32: c_uint = 1;
 const WRITE_32: c_uint = 2;
 const WAIT_64: c_uint = 4;
 const WRITE_64: c_uint = 5;
+
+/// Whether a word that starts there is the program's to touch. Where it ends is not looked at, natively neither.
+fn is_word(address: CUdeviceptr) -> bool {
+    is_inside(address, 1)
+}
 
 /// `CUstreamBatchMemOpParams`. Waits and writes have their address in the same place.
 #[repr(C)]
@@ -21,39 +26,22 @@ pub struct Operation {
 impl Operation {
     fn is_inside(&self) -> bool {
         match self.kind {
-            WAIT_32 | WRITE_32 => is_inside(self.address, 1),
-            WAIT_64 | WRITE_64 => is_inside(self.address, 1),
+            WAIT_32 | WRITE_32 | WAIT_64 | WRITE_64 => is_word(self.address),
             _ => true,
         }
     }
 }
 
-/// `cuStreamWriteValue32`, `cuStreamWaitValue32`, all forms.
-pub unsafe fn word_32_async(
-    real: unsafe extern "C" fn(CUstream, CUdeviceptr, c_uint, c_uint) -> Status,
+/// `cuStreamWriteValue32`, `cuStreamWaitValue32`, the same of 64 bits, all forms.
+pub unsafe fn word_async<Value>(
+    real: unsafe extern "C" fn(CUstream, CUdeviceptr, Value, c_uint) -> Status,
     stream: CUstream,
     address: CUdeviceptr,
-    value: c_uint,
+    value: Value,
     flags: c_uint,
 ) -> Status {
     note_stream(stream);
-    if !is_inside(address, 1) {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(stream, address, value, flags) }
-}
-
-/// `cuStreamWriteValue64`, `cuStreamWaitValue64`, all forms.
-pub unsafe fn word_64_async(
-    real: unsafe extern "C" fn(CUstream, CUdeviceptr, c_ulonglong, c_uint) -> Status,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: c_ulonglong,
-    flags: c_uint,
-) -> Status {
-    note_stream(stream);
-    if !is_inside(address, 1) {
+    if !is_word(address) {
         return INVALID_VALUE;
     }
     // SAFETY: the caller's arguments, unchanged.

@@ -5,12 +5,12 @@
 
 use super::facts;
 use crate::device::{idle, settings};
+use crate::process::descriptor::Descriptor;
 use cushion::config::Ctl;
 use cushion::ctl::{directory, own_uid, Command, Server};
 use once_cell::sync::OnceCell;
 use serde_json::{json, Value};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -32,9 +32,7 @@ enum Place {
 const MADE_WITHIN: Duration = Duration::from_millis(500);
 /// Why there is none.
 static REFUSED: OnceCell<String> = OnceCell::new();
-/// The listening descriptor with its device and inode, for a child to close.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-static IDENTITY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static DESCRIPTOR: Descriptor = Descriptor::none();
 
 /// Whether this process is to be spoken to.
 pub fn is_wanted() -> bool {
@@ -60,10 +58,8 @@ pub fn open() -> Option<Server> {
     }
     match Server::open(&directories, std::process::id()) {
         Ok(server) => {
-            let (descriptor, (device, inode)) = server.descriptor();
-            IDENTITY[0].store(device, Ordering::Relaxed);
-            IDENTITY[1].store(inode, Ordering::Relaxed);
-            DESCRIPTOR.store(descriptor, Ordering::Release);
+            let (number, identity) = server.descriptor();
+            DESCRIPTOR.keep(number, identity);
             *place = Place::At(server.path().to_owned());
             Some(server)
         }
@@ -83,8 +79,7 @@ pub fn serve(
     match open.serve(|command| answer(command, &mut report).to_string()) {
         Ok(soon) => soon,
         Err(_) => {
-            // The program took the descriptor away: what is there now, if anything, is not ours to close.
-            DESCRIPTOR.store(-1, Ordering::Release);
+            DESCRIPTOR.forget();
             remove();
             *server = None;
             false
@@ -141,16 +136,5 @@ pub fn remove() {
 
 /// In the child of a fork: the parent's socket is not the child's. Safe where a signal handler's calls are.
 pub fn close_in_child() {
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
-    if descriptor < 0 {
-        return;
-    }
-    // SAFETY: plain data, filled by the call; closing a descriptor that was checked to be the shim's own.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        let identity = [0, 1].map(|at: usize| IDENTITY[at].load(Ordering::Relaxed));
-        if libc::fstat(descriptor, &mut stat) == 0 && [stat.st_dev, stat.st_ino] == identity {
-            libc::close(descriptor);
-        }
-    }
+    DESCRIPTOR.close_in_child();
 }

@@ -14,6 +14,7 @@
 //!
 //! What is used by others: [`activate`], [`on_exit`], [`start_directory`], [`say`].
 
+pub mod descriptor;
 mod exit;
 mod fork;
 pub mod inside;

@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::device::imports::{self, Closed, Mapped};
 use crate::device::{capture, contexts, order};
 use crate::driver::{self, Mapping, Sharing};
+use cushion::ctl::own_uid;
 use cushion::ipc_handle::Shared;
 use cushion::pool::{Backing, BackingError};
 use std::io::{self, ErrorKind};
@@ -103,8 +104,7 @@ fn ask<'a>(
     let address = SocketAddr::from_abstract_name(name(&shared.exporter))?;
     let stream = UnixStream::connect_addr(&address)?;
     limit(&stream)?;
-    // SAFETY: no arguments.
-    if peer_uid(&stream)? != unsafe { libc::geteuid() } {
+    if peer_uid(&stream)? != own_uid() {
         return Err(ErrorKind::PermissionDenied.into());
     }
     let mut request = [0u8; REQUEST_BYTES];

@@ -5,7 +5,11 @@ use super::{name, Head, REQUEST_BYTES};
 use crate::abi::*;
 use crate::device::{contexts, idle};
 use crate::driver::{self, Current, Shield};
-use crate::process;
+use crate::process::{
+    self,
+    descriptor::{identity, Descriptor},
+};
+use cushion::ctl::own_uid;
 use cushion::ipc_handle::Shared;
 use cushion::pool::Found;
 use once_cell::sync::OnceCell;
@@ -14,7 +18,6 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// This process's name among exporters. `None`: it cannot listen.
@@ -23,9 +26,7 @@ static TOKEN: OnceCell<Option<[u8; 16]>> = OnceCell::new();
 static EXPORTED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 /// So many are remembered before those that were freed are forgotten.
 const REMEMBERED: usize = 1 << 12;
-/// The listening descriptor with its device and inode: what else has its number is not ours.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-static IDENTITY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static DESCRIPTOR: Descriptor = Descriptor::none();
 /// So often, in milliseconds, the thread looks whether the program took the descriptor away.
 const LOOK_MS: i32 = 1000;
 
@@ -58,10 +59,11 @@ fn start() -> io::Result<[u8; 16]> {
     let address = SocketAddr::from_abstract_name(name(&token))?;
     let listener = UnixListener::bind_addr(&address)?;
     listener.set_nonblocking(true)?;
-    let (device, inode) = identity(listener.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
-    IDENTITY[0].store(device, Ordering::Relaxed);
-    IDENTITY[1].store(inode, Ordering::Relaxed);
-    DESCRIPTOR.store(listener.as_raw_fd(), Ordering::Release);
+    let number = listener.as_raw_fd();
+    DESCRIPTOR.keep(
+        number,
+        identity(number).ok_or_else(io::Error::last_os_error)?,
+    );
     idle::prepare();
     match process::spawn_quietly("cushion-ipc", move || serve(listener)) {
         true => Ok(token),
@@ -69,30 +71,9 @@ fn start() -> io::Result<[u8; 16]> {
     }
 }
 
-fn identity(descriptor: i32) -> Option<(u64, u64)> {
-    // SAFETY: plain data, filled by the call.
-    unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        (libc::fstat(descriptor, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
-    }
-}
-
-/// Whether the descriptor still is the one that was made.
-fn is_ours(descriptor: i32) -> bool {
-    let made = (
-        IDENTITY[0].load(Ordering::Relaxed),
-        IDENTITY[1].load(Ordering::Relaxed),
-    );
-    identity(descriptor) == Some(made)
-}
-
 /// In the child of a fork: nobody is served there. Safe where a signal handler's calls are.
 pub fn close_in_child() {
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::AcqRel);
-    if descriptor >= 0 && is_ours(descriptor) {
-        // SAFETY: a descriptor that was checked to be the shim's own; the thread that used it is not in this process.
-        unsafe { libc::close(descriptor) };
-    }
+    DESCRIPTOR.close_in_child();
 }
 
 fn serve(listener: UnixListener) {
@@ -104,9 +85,8 @@ fn serve(listener: UnixListener) {
         };
         // SAFETY: one descriptor, in a structure that lives through the call.
         let came = unsafe { libc::poll(&mut waited, 1, LOOK_MS) };
-        if !is_ours(listener.as_raw_fd()) {
-            // The program took it away: what is there now is not ours to close.
-            DESCRIPTOR.store(-1, Ordering::Release);
+        if !DESCRIPTOR.is_ours() {
+            DESCRIPTOR.forget();
             std::mem::forget(listener);
             return;
         }
@@ -133,8 +113,7 @@ fn live(base: u64, sequence: u64) -> Option<(std::sync::Arc<contexts::Context>, 
 fn answer(stream: &UnixStream) -> io::Result<()> {
     let refused = || io::Error::from(ErrorKind::PermissionDenied);
     limit(stream)?;
-    // SAFETY: no arguments.
-    if peer_uid(stream)? != unsafe { libc::geteuid() } {
+    if peer_uid(stream)? != own_uid() {
         return Err(refused());
     }
     let mut request = [0u8; REQUEST_BYTES];

@@ -60,14 +60,15 @@ const HOLD: Duration = Duration::from_secs(2);
 /// Longest that _exit waits for a last word that another thread is saying.
 const WAIT_MS: u32 = 2000;
 
-/// Has `handler` called when this process ends by itself, if the shim was woken in this very process. False if there are too
-/// many.
+/// Has `handler` called when this process ends by itself, if the shim was woken in this very process; once, however often it is
+/// asked for. False if there are too many.
 pub fn on_exit(handler: AtExit) -> bool {
-    let vacant = |slot: &AtomicUsize| {
-        slot.compare_exchange(0, handler as usize, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+    let handler = handler as usize;
+    let takes = |slot: &AtomicUsize| {
+        let was = slot.compare_exchange(0, handler, Ordering::AcqRel, Ordering::Acquire);
+        was.is_ok() || was == Err(handler)
     };
-    HANDLERS.iter().any(vacant)
+    HANDLERS.iter().any(takes)
 }
 
 extern "C" {

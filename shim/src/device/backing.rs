@@ -74,6 +74,11 @@ impl DriverBacking {
         self.pages.get()?.as_ref()
     }
 
+    /// The same, if this address lies in it.
+    pub fn mapped_at(&self, address: CUdeviceptr) -> Option<&DriverPages> {
+        self.mapped().filter(|pages| pages.holds(address))
+    }
+
     /// Whether memory of this context may be mapped.
     pub fn is_mapping(&self) -> bool {
         self.mapped().is_some()

@@ -55,8 +55,7 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 id,
                 mapped_for: context
                     .backing
-                    .mapped()
-                    .filter(|pages| pages.holds(block.base))
+                    .mapped_at(block.base)
                     .map(|_| context.backing.context),
                 is_imported: false,
                 sync_memops,
@@ -129,11 +128,10 @@ pub fn set_sync_memops(
         SYNC_MEMOPS.remove_if(&block.base, |_, set| *set == id);
         return SUCCESS;
     }
-    let mapped = context.backing.mapped();
-    let pieces = mapped.map(|pages| pages.pieces(block.base, block.requested_bytes));
-    let code = match pieces.filter(|_| mapped.is_some_and(|pages| pages.holds(block.base))) {
+    let code = match context.backing.mapped_at(block.base) {
         // Each of its mappings is memory of its own to the driver.
-        Some(pieces) => pieces
+        Some(pages) => pages
+            .pieces(block.base, block.requested_bytes)
             .iter()
             .map(|piece| call(piece.address.max(block.base)))
             .find(|&code| code != SUCCESS)

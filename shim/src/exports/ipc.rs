@@ -20,8 +20,7 @@ pub unsafe fn get(
         Some((_, Found::Dead)) => return INVALID_VALUE,
         Some((context, Found::Live(block))) => (context, block),
     };
-    let mapped = context.backing.mapped();
-    if mapped.is_some_and(|pages| pages.holds(block.base)) {
+    if context.backing.mapped_at(block.base).is_some() {
         if handle.is_null() {
             return INVALID_VALUE;
         }

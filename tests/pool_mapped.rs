@@ -64,6 +64,18 @@ fn a_block_is_built_where_what_is_missing_can_be_moved_to() {
     });
 }
 
+/// Not even for a moment: others on the device would be refused meanwhile.
+#[test]
+fn what_there_is_no_room_for_takes_nothing() {
+    with(Settings::default(), |program, backing| {
+        program.allocate(256 * MIB, false, false).unwrap();
+        let before = backing.peak_bytes();
+        let refused = program.allocate((1 << 40) - 128 * MIB, false, false);
+        assert!(refused.is_err());
+        assert_eq!(backing.peak_bytes(), before);
+    });
+}
+
 /// A piece of a large block is 2 MiB at least.
 #[test]
 fn small_requests_lie_close_together_and_leave_large_blocks_whole() {

@@ -68,14 +68,18 @@ functions! {
     optional device_get_uuid = c"cuDeviceGetUuid"(*mut c_void, CUdevice);
     /// Since CUDA 10.1; without it no capture can be shielded, and none can be running either.
     optional exchange_capture_mode = c"cuThreadExchangeStreamCaptureMode"(*mut c_int);
+    /// Since CUDA 7.0, `cuCtxSetFlags` since 12.1.
+    optional ctx_get_flags = c"cuCtxGetFlags"(*mut c_uint);
+    optional ctx_set_flags = c"cuCtxSetFlags"(c_uint);
     /// Since CUDA 12.0.
     optional ctx_get_id = c"cuCtxGetId"(CUcontext, *mut u64);
     optional mem_get_address_range = c"cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+    optional mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
     /// Since CUDA 9.2.
     optional stream_get_context = c"cuStreamGetCtx"(CUstream, *mut CUcontext);
     optional device_attribute = c"cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
-    /// Since CUDA 10.2, as are the six that follow; see [`Driver::mapping`].
+    /// Since CUDA 10.2, as are those that follow; see [`Driver::mapping`].
     optional mem_address_reserve = c"cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
     optional mem_address_free = c"cuMemAddressFree"(CUdeviceptr, usize);
     optional mem_create = c"cuMemCreate"(*mut u64, usize, *const FullProperties, u64);
@@ -109,6 +113,8 @@ pub struct Mapping {
         unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64) -> Status,
     /// `cuMemAddressFree`.
     pub address_free: unsafe extern "C" fn(CUdeviceptr, usize) -> Status,
+    /// `cuMemGetInfo_v2`.
+    pub get_info: unsafe extern "C" fn(*mut usize, *mut usize) -> Status,
     /// `cuMemCreate`.
     pub create: unsafe extern "C" fn(*mut u64, usize, *const FullProperties, u64) -> Status,
     /// `cuMemMap`.
@@ -133,6 +139,7 @@ impl Driver {
             device_attribute: self.device_attribute?,
             address_reserve: self.mem_address_reserve?,
             address_free: self.mem_address_free?,
+            get_info: self.mem_get_info?,
             create: self.mem_create?,
             map: self.mem_map?,
             unmap: self.mem_unmap?,

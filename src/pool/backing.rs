@@ -105,6 +105,11 @@ pub trait Pages {
     /// Reserves addresses, aligned to 2 MiB, with no memory behind them. They stay reserved until the context ends.
     fn reserve_range(&self, size_bytes: u64) -> Result<u64, BackingError>;
 
+    /// What the driver has left to take, if it can be known. Not a promise: others take, too.
+    fn room_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes memory from the driver.
     fn create(&self, size_bytes: u64) -> Result<u64, BackingError>;
 

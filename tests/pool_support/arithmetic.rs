@@ -110,6 +110,13 @@ impl Pages for Arithmetic {
         Ok(address)
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        Some(
+            self.capacity_bytes
+                .saturating_sub(self.reserved_bytes.load(SeqCst)),
+        )
+    }
+
     fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
         assert!(size_bytes > 0 && size_bytes.is_multiple_of(2 * MIB));
         // Under the lock of the segments, as `reserve` counts.

@@ -432,6 +432,10 @@ impl Pages for Watched {
         self.below.reserve_range(size_bytes)
     }
 
+    fn room_bytes(&self) -> Option<u64> {
+        self.below.room_bytes()
+    }
+
     fn create(&self, size_bytes: u64) -> Result<u64, BackingError> {
         self.enter(true)?;
         let handle = self.below.create(size_bytes)?;

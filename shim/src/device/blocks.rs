@@ -121,6 +121,7 @@ pub fn set_sync_memops(
         return call(address);
     };
     let id = OWN_ID | context.serial << 44 | block.sequence;
+    let pages = context.backing.mapped_at(block.base);
     if on {
         context.pool.retire_on_free(block.base);
     } else if !block.whole_segment {
@@ -128,7 +129,7 @@ pub fn set_sync_memops(
         SYNC_MEMOPS.remove_if(&block.base, |_, set| *set == id);
         return SUCCESS;
     }
-    let code = match context.backing.mapped_at(block.base) {
+    let code = match pages {
         // Each of its mappings is memory of its own to the driver.
         Some(pages) => pages
             .pieces(block.base, block.requested_bytes)
@@ -137,6 +138,10 @@ pub fn set_sync_memops(
             .find(|&code| code != SUCCESS)
             .unwrap_or(SUCCESS),
         None => call(address),
+    };
+    let code = match pages {
+        Some(pages) if code == NOT_SUPPORTED => pages.synchronize_memops(on),
+        _ => code,
     };
     if code == SUCCESS {
         ANY_SYNC_MEMOPS.store(true, Ordering::Relaxed);

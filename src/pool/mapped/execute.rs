@@ -1,4 +1,9 @@
 //! Carrying out a plan: the calls of the backing, outside the lock, and what came of each.
+//!
+//! # Decision: what there is no room for is not begun
+//! The driver refuses an allocation larger than what is left, and nobody notices. A plan of many handles would take all that is
+//! left first, and others on the device would be refused meanwhile. So a plan of several new ones asks for the room before (4 us
+//! beside 45 us and more for each handle).
 
 use super::super::{BackingError, Pages, Range};
 use super::{Handle, Quiet};
@@ -36,7 +41,7 @@ pub(super) fn carry_out(
     steps: &[Step],
 ) -> (Vec<Came>, Result<(), BackingError>) {
     let mut came = Vec::with_capacity(steps.len());
-    let mut error = Ok(());
+    let mut error = has_room(pages, steps);
     for step in steps {
         if error.is_err() {
             came.push(Came::Undone);
@@ -50,6 +55,19 @@ pub(super) fn carry_out(
         error = answer;
     }
     (came, error)
+}
+
+fn has_room(pages: &dyn Pages, steps: &[Step]) -> Result<(), BackingError> {
+    let new = steps
+        .iter()
+        .filter(|step| matches!(step.origin, Origin::New));
+    let (count, bytes) = new.fold((0, 0u64), |(count, bytes), step| {
+        (count + 1, bytes.saturating_add(step.to.size_bytes))
+    });
+    if count > 1 && pages.room_bytes().is_some_and(|room| room < bytes) {
+        return Err(BackingError::OutOfMemory);
+    }
+    Ok(())
 }
 
 fn create(pages: &dyn Pages, to: Range) -> (Came, Result<(), BackingError>) {

@@ -132,6 +132,9 @@ api! {
         let on = *data.cast::<u8>() != 0;
         let mut st = lock();
         let r = st.ranges.find_mut(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
+        if matches!(r.kind, Kind::Mapped(_)) {
+            return Err(NOT_SUPPORTED);
+        }
         r.sync_memops = on;
         Ok(())
     }

@@ -112,8 +112,9 @@ fn connect(pid: u32) -> Result<UnixStream, Failure> {
         )));
     }
     let mut why = why_not(&process, pid);
+    let name = socket_name(own_number(&process).unwrap_or(pid));
     for directory in directories(&process, uid) {
-        let path = directory.join(socket_name(pid));
+        let path = directory.join(&name);
         if fs::symlink_metadata(&path).is_err() {
             continue;
         }
@@ -140,7 +141,17 @@ fn connect_in(directory: &Path, path: &Path, uid: u32, pid: u32) -> io::Result<U
     Ok(stream)
 }
 
-/// Where its socket can be: by its environment, then by ours.
+/// The number that a process has for itself, which in a container is another one.
+fn own_number(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let numbers = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().next_back()?.parse().ok()
+}
+
+/// Where its socket can be: by its environment, in its own view of the files (a container's is not ours) and in ours; then
+/// by our environment.
 fn directories(process: &Path, uid: u32) -> Vec<PathBuf> {
     let environment = fs::read(process.join("environ")).unwrap_or_default();
     let its = |name: &str| value_in(&environment, name);
@@ -149,7 +160,11 @@ fn directories(process: &Path, uid: u32) -> Vec<PathBuf> {
         let (runtime, temporary) = (variable("XDG_RUNTIME_DIR"), variable("TMPDIR"));
         directory::candidates(runtime.as_deref(), temporary.as_deref(), uid)
     };
-    let mut all = from(&its);
+    let by_its = from(&its);
+    let root = process.join("root");
+    let inside = |path: &PathBuf| Some(root.join(path.strip_prefix("/").ok()?));
+    let mut all: Vec<PathBuf> = by_its.iter().filter_map(inside).collect();
+    all.extend(by_its);
     all.extend(from(&ours));
     all
 }

@@ -19,11 +19,13 @@
 pub mod directory;
 mod server;
 
-pub use server::Server;
+pub use server::{out_of_the_way, Server};
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 /// The most bytes of a request that are read.
 pub const LINE_MAX: usize = 64;
@@ -98,7 +100,7 @@ pub fn socket_name(pid: u32) -> OsString {
 /// Who is at the other end, by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process, as seen from here.
+    /// Its process, as seen from here: 0 if it is outside of this one's namespace of processes.
     pub pid: u32,
     /// Its user.
     pub uid: u32,
@@ -106,10 +108,11 @@ pub struct Peer {
 
 /// Asks the kernel who is at the other end.
 pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
-    let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+    // Not rustix's, whose number of a process cannot be 0.
+    let credentials = getsockopt(stream, PeerCredentials)?;
     Ok(Peer {
-        pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
-        uid: credentials.uid.as_raw(),
+        pid: credentials.pid().unsigned_abs(),
+        uid: credentials.uid(),
     })
 }
 

@@ -25,6 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The least number that the descriptor gets, if the process may have so many.
 const LEAST_DESCRIPTOR: RawFd = 800;
 
+/// Gives a listener a high number, so that those of the program's own files are what they would be.
+pub fn out_of_the_way(listener: UnixListener) -> UnixListener {
+    let high = rustix::io::fcntl_dupfd_cloexec(&listener, LEAST_DESCRIPTOR);
+    high.map_or(listener, UnixListener::from)
+}
+
 /// No signal when the client has gone, and no wait.
 const QUIETLY: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -83,8 +89,7 @@ impl Server {
             }
             outcome => outcome?,
         };
-        let high = rustix::io::fcntl_dupfd_cloexec(&listener, LEAST_DESCRIPTOR);
-        let listener = high.map_or(listener, UnixListener::from);
+        let listener = out_of_the_way(listener);
         listener.set_nonblocking(true)?;
         let identity = identity(&listener)?;
         Ok(Server {

@@ -1,13 +1,13 @@
 //! The importer's side: asks the exporter, and maps what it gets.
 
 use super::server::own_token;
-use super::wire::{limit, peer_uid, receive, send};
+use super::wire::{limit, receive, send};
 use super::{name, Head, HEAD_BYTES, REQUEST_BYTES};
 use crate::abi::*;
 use crate::device::imports::{self, Closed, Mapped};
 use crate::device::{capture, contexts, order};
 use crate::driver::{self, Mapping, Sharing};
-use cushion::ctl::own_uid;
+use cushion::ctl::{own_uid, peer};
 use cushion::ipc_handle::Shared;
 use cushion::pool::{Backing, BackingError};
 use std::io::{self, ErrorKind};
@@ -104,7 +104,7 @@ fn ask<'a>(
     let address = SocketAddr::from_abstract_name(name(&shared.exporter))?;
     let stream = UnixStream::connect_addr(&address)?;
     limit(&stream)?;
-    if peer_uid(&stream)? != own_uid() {
+    if peer(&stream)?.uid != own_uid() {
         return Err(ErrorKind::PermissionDenied.into());
     }
     let mut request = [0u8; REQUEST_BYTES];

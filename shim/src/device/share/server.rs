@@ -1,6 +1,6 @@
 //! The exporter's side: a thread that listens, and gives descriptors of exported blocks to processes of the same user.
 
-use super::wire::{limit, peer_uid, receive, send};
+use super::wire::{limit, receive, send};
 use super::{name, Head, REQUEST_BYTES};
 use crate::abi::*;
 use crate::device::{contexts, idle};
@@ -9,7 +9,7 @@ use crate::process::{
     self,
     descriptor::{identity, Descriptor},
 };
-use cushion::ctl::own_uid;
+use cushion::ctl::{out_of_the_way, own_uid, peer};
 use cushion::ipc_handle::Shared;
 use cushion::pool::Found;
 use once_cell::sync::OnceCell;
@@ -57,7 +57,7 @@ fn start() -> io::Result<[u8; 16]> {
         return Err(io::Error::last_os_error());
     }
     let address = SocketAddr::from_abstract_name(name(&token))?;
-    let listener = UnixListener::bind_addr(&address)?;
+    let listener = out_of_the_way(UnixListener::bind_addr(&address)?);
     listener.set_nonblocking(true)?;
     let number = listener.as_raw_fd();
     DESCRIPTOR.keep(
@@ -113,7 +113,7 @@ fn live(base: u64, sequence: u64) -> Option<(std::sync::Arc<contexts::Context>, 
 fn answer(stream: &UnixStream) -> io::Result<()> {
     let refused = || io::Error::from(ErrorKind::PermissionDenied);
     limit(stream)?;
-    if peer_uid(stream)? != own_uid() {
+    if peer(stream)?.uid != own_uid() {
         return Err(refused());
     }
     let mut request = [0u8; REQUEST_BYTES];

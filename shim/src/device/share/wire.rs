@@ -18,30 +18,6 @@ pub fn limit(stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))
 }
 
-/// The user that the other side runs as.
-pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the out-parameters are ours and as large as the kernel is told.
-    let code = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &mut size,
-        )
-    };
-    match code {
-        0 => Ok(peer.uid),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Sends all of `bytes`, and a descriptor with the first of them.
 pub fn send(stream: &UnixStream, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let (mut left, mut fd) = (bytes, fd);

@@ -4,7 +4,7 @@
 //! driver then refuses. What the program had still live there is a leak, and stays in the report as lost.
 
 use crate::abi::*;
-use crate::device::{contexts, order, pages, reclaim};
+use crate::device::{contexts, order, pages::peers, reclaim};
 use crate::ledger;
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -193,7 +193,7 @@ pub unsafe fn enable_peer(
     // SAFETY: the caller's arguments, unchanged.
     let code = unsafe { real(peer, flags) };
     if let (SUCCESS, Some(device)) = (code, contexts::current_device()) {
-        pages::note_peer(peer, contexts::current_handle(), device);
+        peers::add(peer, contexts::current_handle(), device);
     }
     code
 }
@@ -206,7 +206,7 @@ pub unsafe fn disable_peer(
     // SAFETY: the caller's argument, unchanged.
     let code = unsafe { real(peer) };
     if code == SUCCESS {
-        pages::forget_peer(peer, contexts::current_handle());
+        peers::remove(peer, contexts::current_handle());
     }
     code
 }

@@ -4,7 +4,7 @@ use super::records::amend;
 use super::{Context, Known, Registry, GENERATION, REGISTRY};
 use crate::abi::*;
 use crate::device::capture::{self, Capturing};
-use crate::device::{pages, share};
+use crate::device::{pages::peers, share};
 use crate::{emit, trace};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -87,7 +87,7 @@ impl Removed {
             pages.release_all();
         }
         share::close_all_of(self.handle as CUcontext);
-        pages::forget_peers_of(self.handle);
+        peers::forget(self.handle);
     }
 
     /// The context's serial and its device.

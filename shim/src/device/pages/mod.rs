@@ -6,19 +6,17 @@
 //! Where physical memory cannot be exported, the first block that the program shares with another process ends it for memory
 //! yet to be taken; that export is refused, and so are those of blocks that are mapped already.
 //!
-//! # Decision: peers
-//! Natively a peer sees all memory of a context to which it has access, and mapped memory is seen by the devices that it is told. So each mapping names
-//! the devices of all peers, and what is mapped already is made visible when one is added. When a peer gives its access up,
-//! it keeps what it has: work that it has queued must not fault.
-//!
 //! # Decision: what outlives a context
 //! Handles and addresses belong to the process. They are given back after the driver has ended the context, and with it all work.
+
+pub mod peers;
+mod probe;
 
 use super::backing::check;
 use super::fences::Fences;
 use super::{capture, contexts, order};
 use crate::abi::*;
-use crate::driver::{self, Current, Driver, Mapping, Sharing};
+use crate::driver::{self, Current, Mapping, Sharing};
 use crate::process;
 use cushion::pool::{BackingError, Fence, Pages, Quiet, Range};
 use std::collections::BTreeMap;
@@ -28,12 +26,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// The driver maps in units of this (measured: granularity, minimum and recommended).
 const PAGE_BYTES: usize = 2 << 20;
-/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
-const HAS_MAPPING: i32 = 102;
 /// `CU_CTX_SYNC_MEMOPS`.
 const CTX_SYNC_MEMOPS: u32 = 0x80;
-/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
-const HAS_RDMA: i32 = 110;
 
 /// New memory is to be mapped. Ends once, for the process.
 static WANTED: AtomicBool = AtomicBool::new(true);
@@ -75,36 +69,6 @@ pub struct Piece {
     handle: u64,
 }
 
-/// Contexts, each with the device of one that can reach its memory, and that one.
-static PEERS: Mutex<Vec<(usize, CUdevice, usize)>> = Mutex::new(Vec::new());
-
-fn peers() -> MutexGuard<'static, Vec<(usize, CUdevice, usize)>> {
-    PEERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// `accessor`, a context on `device`, can reach memory of `context` from now on.
-pub fn note_peer(context: CUcontext, accessor: CUcontext, device: CUdevice) {
-    peers().push((context as usize, device, accessor as usize));
-    for known in contexts::all() {
-        if known.backing.context == context as usize {
-            if let Some(pages) = known.backing.mapped() {
-                pages.add_peer(device);
-            }
-        }
-    }
-}
-
-/// It cannot any more.
-pub fn forget_peer(context: CUcontext, accessor: CUcontext) {
-    let gone = (context as usize, accessor as usize);
-    peers().retain(|&(of, _, by)| (of, by) != gone);
-}
-
-/// A context has ended.
-pub fn forget_peers_of(context: usize) {
-    peers().retain(|&(of, _, by)| of != context && by != context);
-}
-
 /// Mapped memory of one context.
 pub struct DriverPages {
     device: CUdevice,
@@ -116,72 +80,7 @@ pub struct DriverPages {
     fences: Fences,
 }
 
-fn once(why: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        process::say(&format!(
-            "CUSHION_BACKING=vmm: {why}; segments are used instead"
-        ))
-    });
-}
-
 impl DriverPages {
-    /// Looks whether the device can do it, by doing it once. Says once why not.
-    pub fn probe(driver: &'static Driver, device: CUdevice, context: usize) -> Option<DriverPages> {
-        let Some(calls) = driver.mapping() else {
-            once("the driver lacks the functions");
-            return None;
-        };
-        let attribute = |which| {
-            let mut value = 0;
-            // SAFETY: the out-parameter is ours.
-            let code = unsafe { (calls.device_attribute)(&mut value, which, device) };
-            code == SUCCESS && value != 0
-        };
-        if !attribute(HAS_MAPPING) {
-            once("the device does not support it");
-            return None;
-        }
-        let sharing = driver.sharing();
-        let mut traits = MemoryTraits {
-            rdma_capable: attribute(HAS_RDMA),
-            exportable: sharing.is_some(),
-            decompression: true,
-        };
-        let mut pages = DriverPages {
-            device,
-            context,
-            properties: FullProperties::of_device(device, &traits),
-            calls,
-            sharing,
-            held: Mutex::new(Held::default()),
-            fences: Fences::default(),
-        };
-        let mut tried = pages.try_once();
-        // Older drivers know no decompression, and some systems have memory that can be mapped and not exported.
-        for give_up in [
-            |traits: &mut MemoryTraits| traits.decompression = false,
-            |traits: &mut MemoryTraits| traits.exportable = false,
-        ] {
-            if tried != Err(BackingError::Unavailable) {
-                break;
-            }
-            give_up(&mut traits);
-            pages.properties = FullProperties::of_device(device, &traits);
-            tried = pages.try_once();
-        }
-        if !traits.exportable {
-            pages.sharing = None;
-        }
-        match tried {
-            Ok(()) => Some(pages),
-            Err(error) => {
-                once(&format!("the driver refused a first try ({error:?})"));
-                None
-            }
-        }
-    }
-
     /// Whether `address` lies in addresses of this context's.
     pub fn holds(&self, address: CUdeviceptr) -> bool {
         let within =
@@ -226,23 +125,6 @@ impl DriverPages {
             unsafe { (sharing.export)((&raw mut descriptor).cast(), piece.handle, DESCRIPTOR, 0) };
         // SAFETY: the driver made it for this call.
         (code == SUCCESS && descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
-    }
-
-    fn try_once(&self) -> Result<(), BackingError> {
-        let outcome = self.map_a_page();
-        self.release_all();
-        self.lock().ended = false;
-        outcome
-    }
-
-    fn map_a_page(&self) -> Result<(), BackingError> {
-        let address = self.reserve_range(PAGE_BYTES as u64)?;
-        let handle = self.create(PAGE_BYTES as u64)?;
-        let range = Range {
-            address,
-            size_bytes: PAGE_BYTES as u64,
-        };
-        self.map(handle, range)
     }
 
     /// Barriers of this context that can be asked whether they have passed.
@@ -295,7 +177,7 @@ impl DriverPages {
     }
 
     /// Another device can reach all of it from now on.
-    fn add_peer(&self, device: CUdevice) {
+    fn show_to(&self, device: CUdevice) {
         let held = self.lock();
         for (&address, &(size_bytes, _)) in &held.mapped {
             // The driver has allowed the peer access, so it allows this; if not, the peer's work says so.
@@ -405,12 +287,7 @@ impl Pages for DriverPages {
         if held.ended {
             return Err(BackingError::Unavailable);
         }
-        let mut devices = vec![self.device];
-        for &(context, device, _) in peers().iter() {
-            if context == self.context && !devices.contains(&device) {
-                devices.push(device);
-            }
-        }
+        let devices = peers::who_reach(self.context, self.device);
         let mut is_stuck = false;
         let outcome = outside_captures(|| {
             // SAFETY: the handle is ours, whole and mapped nowhere; the range is reserved, and the pool has a hole there.

@@ -46,4 +46,4 @@ install: build  ## bin/cushion and lib/libcushion.so under PREFIX
 clean:          ## what was built, .venv included
 	$(CARGO) clean
 	rm -rf .venv out
-	for folder in conformance gpu simcudart; do $(MAKE) -C tests/$$folder clean; done
+	for folder in conformance gpu properties simcudart; do $(MAKE) -C tests/$$folder clean; done

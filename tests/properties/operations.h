@@ -1,17 +1,21 @@
 /* The operations of a random program, and how one is made from a seed. Every operation makes sense after any others (on an empty place it does
- * nothing), so that a program can be shortened by leaving operations out. */
+ * nothing), so that a program can be shortened by leaving operations out.
+ *
+ * A program for a GPU differs in two things. Making and resetting contexts takes up to a second there, so only one seed of RICH has any of that;
+ * and some blocks are large, since a GPU fills and copies them in no time. */
 #ifndef OPERATIONS_H
 #define OPERATIONS_H
 #include <stdint.h>
 
-enum { THREADS = 3, CONTEXTS = 3, STREAMS = 8, SLOTS = 16, HOSTS = 3, OPERATIONS_MAX = 4096 };
+enum { THREADS = 3, CONTEXTS = 3, STREAMS = 8, SLOTS = 16, HOSTS = 3, OPERATIONS_MAX = 4096, RICH = 24 };
 
 /* name, weight */
 #define OPERATIONS(X) \
     X(ALLOC, 26) X(ALLOC_PITCH, 2) X(ALLOC_MANAGED, 1) X(ALLOC_ASYNC, 3) X(FREE, 16) X(FREE_ASYNC, 4) X(FREE_WRONGLY, 2) \
     X(HOST_ALLOC, 1) X(HOST_FREE, 1) X(FILL, 10) X(LATE_FILL, 12) X(MEMSET, 4) X(COPY, 4) X(READ, 10) X(OVERRUN, 2) X(QUERY, 4) \
     X(INFO, 1) X(FLAG_AND_FREE, 2) X(STREAM_CREATE, 4) X(STREAM_DESTROY, 2) X(STREAM_SYNC, 3) X(CONTEXT_SYNC, 2) X(CONTEXT_CREATE, 1) \
-    X(CONTEXT_USE, 2) X(CONTEXT_DESTROY, 1) X(PRIMARY_RESET, 1) X(CAPTURE_BEGIN, 2) X(CAPTURE_FILL, 4) X(CAPTURE_END, 4) X(EVENT_QUERY, 1)
+    X(CONTEXT_USE, 2) X(CONTEXT_DESTROY, 1) X(PRIMARY_RESET, 1) X(CAPTURE_BEGIN, 2) X(CAPTURE_FILL, 4) X(CAPTURE_END, 4) X(EVENT_QUERY, 1) \
+    X(REUSE, 0)
 
 #define NAME_OF(name, weight) name,
 enum { OPERATIONS(NAME_OF) OPERATION_KINDS };
@@ -48,13 +52,15 @@ static uint64_t random_bytes(void)
     }
 }
 
-static void generate(uint64_t seed, operation *operations, int count)
+static void generate(uint64_t seed, operation *operations, int count, int gpu)
 {
     int sum = 0;
     for (int i = 0; i < OPERATION_KINDS; i++) sum += weights[i];
     random_state = seed * 0x2545F4914F6CDD1Du + 1;
     /* Some programs have one thread, one context or no captures: what is simple must be tested too. */
     int threads = 1 + below(THREADS), contexts = 1 + below(CONTEXTS), captures = below(2);
+    int poor = gpu && seed % RICH;
+    if (poor) contexts = 1;
     for (int i = 0; i < count; i++) {
         operation *o = &operations[i];
         int at = below(sum), kind = 0;
@@ -63,6 +69,10 @@ static void generate(uint64_t seed, operation *operations, int count)
                           .context = below(contexts), .mode = below(3), .bytes = random_bytes(), .value = (unsigned)next_random(),
                           .microseconds = (unsigned)below(3) * (unsigned)below(1500) };
         if (!captures && kind >= CAPTURE_BEGIN && kind <= CAPTURE_END) o->kind = LATE_FILL;
+        /* No weight of its own, so that the other operations of a seed stay what they were when it was kept. */
+        if ((kind == FREE || kind == LATE_FILL) && o->value % 3 == 0) o->kind = REUSE;
+        if (poor && kind == PRIMARY_RESET) o->kind = CONTEXT_SYNC;
+        if (gpu && o->value % 64 == 0) o->bytes = (32ull << 20) + o->bytes % (16 << 20);
     }
 }
 #endif

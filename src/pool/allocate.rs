@@ -165,8 +165,8 @@ impl Pool {
             match (lane, waiting) {
                 (_, Some(lane)) => return self.allocate_behind_fence(state, backing, &plan, lane),
                 // A large block that is kept would be a hole beside which others are cut.
-                (Some(lane), None) => self.give_large_back(&mut state, lane),
-                (None, None) => {}
+                (Some(lane), None) if !lane.is_wide() => self.give_large_back(&mut state, lane),
+                (_, None) => {}
             }
         }
         if let Some(block) = state.search_cached(&plan, SCAN_LIMIT, is_ordered) {
@@ -291,7 +291,11 @@ impl Pool {
                 };
                 continue;
             }
-            if self.has_front() && self.drain_part(&mut state, plan.kind, &mut drained) {
+            let grows_first = drained == 0 && self.may_grow_first(&state, backing, plan, &ladder);
+            if self.has_front()
+                && !grows_first
+                && self.drain_part(&mut state, plan.kind, &mut drained)
+            {
                 continue;
             }
             drained = 0;

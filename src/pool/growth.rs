@@ -344,7 +344,7 @@ impl Pool {
     }
 
     /// Size of a new segment: roomy as long as that stays within the slack, else just whole pages of the driver's.
-    fn segment_bytes(&self, state: &State, plan: &Plan) -> u64 {
+    pub(super) fn segment_bytes(&self, state: &State, plan: &Plan) -> u64 {
         let exact = plan.size_bytes;
         let whole = exact.next_multiple_of(SEGMENT_GRANULE_BYTES);
         match plan.kind {
@@ -370,21 +370,24 @@ impl Pool {
     }
 
     /// Whether `segment_bytes` more would be past the slack.
-    fn is_over_slack(&self, state: &State, plan: &Plan, segment_bytes: u64) -> bool {
+    pub(super) fn is_over_slack(&self, state: &State, plan: &Plan, segment_bytes: u64) -> bool {
         let stats = &state.stats;
         let live_bytes = stats
             .allocated_bytes
             .peak
             .max(stats.allocated_bytes.current + plan.size_bytes);
         let slack_bytes = share(live_bytes, self.settings.growth_slack_percent);
-        let may_hold_bytes = live_bytes + slack_bytes + state.segments.ahead_idle_bytes;
+        let may_hold_bytes = live_bytes
+            + slack_bytes
+            + state.segments.ahead_idle_bytes
+            + state.front.meetings.spare_bytes(live_bytes);
         let is_small_step = plan.kind == SegmentKind::Small
             && segment_bytes < share(live_bytes, SMALL_STEP_PERCENT);
         !is_small_step && stats.reserved_bytes.current + segment_bytes > may_hold_bytes
     }
 
     /// Whether `segment_bytes` more would be past the share of the limit from which on the pool gives idle memory back.
-    fn is_over_threshold(&self, segment_bytes: u64) -> bool {
+    pub(super) fn is_over_threshold(&self, segment_bytes: u64) -> bool {
         match (self.settings.gc_threshold_percent, self.budget.most_bytes()) {
             (Some(percent), Some(most_bytes)) => {
                 self.budget.used_bytes() + segment_bytes > share(most_bytes, percent)

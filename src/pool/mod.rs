@@ -48,6 +48,7 @@ mod front;
 mod growth;
 mod hold;
 mod mapped;
+mod meeting;
 mod ready;
 mod reclaim;
 mod recycle;

@@ -8,8 +8,9 @@
 use super::arena::{Entry, Past, Use};
 use super::facade::Pool;
 use super::front::entry::{State as Place, Word, ENTRIES_MAX};
-use super::front::lane::{Lane, Tally, FIGURES, LEASE};
+use super::front::lane::{Lane, Tally, FIGURES};
 use super::front::{Entering, Hint, Look};
+use super::meeting::Meetings;
 use super::size::{class_of, classed, CLASSED_LIMIT_BYTES, GRANULE_BYTES};
 use super::state::State;
 use super::{Block, Gauge, SegmentKind};
@@ -29,10 +30,14 @@ pub(super) struct Book {
     hand: u32,
     /// Where the next part to be drained begins.
     drained: u32,
+    /// The lane whose large blocks are drained next.
+    drained_lane: u32,
     /// What was folded of each lane.
     folded: Vec<Tally>,
     /// Misses since the last fold.
     misses: u32,
+    /// Whether threads meet at the lock.
+    pub meetings: Meetings,
     /// Sizes that were asked for lately and not served in front.
     asked: Asked,
 }
@@ -41,43 +46,46 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Asked {
     classes: u64,
-    others: Box<[u64; OTHERS]>,
+    others: Box<[u64; MET_OTHERS]>,
 }
 
+/// Larger sizes remembered for one thread, and for several that meet at the lock.
 const OTHERS: usize = 64;
+const MET_OTHERS: usize = 256;
 
 impl Default for Asked {
     fn default() -> Self {
         Asked {
             classes: 0,
-            others: Box::new([0; OTHERS]),
+            others: Box::new([0; MET_OTHERS]),
         }
     }
 }
 
 impl Asked {
     #[inline]
-    fn other(size_bytes: u64) -> usize {
+    fn other(size_bytes: u64, do_meet: bool) -> usize {
         let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> (u64::BITS - OTHERS.trailing_zeros())) as usize
+        let count = if do_meet { MET_OTHERS } else { OTHERS };
+        (hash >> (u64::BITS - count.trailing_zeros())) as usize
     }
 
     #[inline]
-    fn note(&mut self, size_bytes: u64) {
+    fn note(&mut self, size_bytes: u64, do_meet: bool) {
         if size_bytes <= CLASSED_LIMIT_BYTES {
             self.classes |= 1 << class_of(size_bytes);
         } else {
-            self.others[Self::other(size_bytes)] = size_bytes;
+            self.others[Self::other(size_bytes, do_meet)] = size_bytes;
         }
     }
 
     /// A block of a size that is hardly ever asked for costs more in front than it brings.
     #[inline]
-    fn has(&self, size_bytes: u64) -> bool {
+    fn has(&self, size_bytes: u64, do_meet: bool) -> bool {
         if size_bytes <= CLASSED_LIMIT_BYTES {
             self.classes >> class_of(size_bytes) & 1 == 1 && classed(size_bytes) == size_bytes
         } else {
-            self.others[Self::other(size_bytes)] == size_bytes
+            self.others[Self::other(size_bytes, do_meet)] == size_bytes
         }
     }
 }
@@ -92,6 +100,8 @@ const FOLD_EVERY: u32 = 32;
 const SLICE_ENTRIES: u32 = 256;
 /// The same for one request.
 const PART_ENTRIES: u32 = 512;
+/// The same while threads meet at the lock.
+const MET_PART_ENTRIES: u32 = 32;
 
 fn gauges(state: &mut State) -> [&mut Gauge; FIGURES] {
     let stats = &mut state.stats;
@@ -196,7 +206,9 @@ impl Pool {
     /// A request of this size was not served in front. The figures follow, at times.
     #[inline]
     pub(super) fn note_miss(&self, state: &mut State, own: Option<usize>, size_bytes: u64) {
-        state.front.asked.note(size_bytes);
+        let do_meet = state.front.meetings.is_on();
+        state.front.asked.note(size_bytes, do_meet);
+        self.note_meeting(state, own);
         state.front.misses += 1;
         if state.front.folded.len() <= 1 || state.front.misses >= FOLD_EVERY {
             state.front.misses = 0;
@@ -207,8 +219,7 @@ impl Pool {
     /// Gives the calling thread's lane numbers for its next allocations.
     #[cold]
     pub(super) fn lease(&self, state: &mut State, lane: &Lane) {
-        lane.lease(state.sequence + 1);
-        state.sequence += LEASE;
+        state.sequence += lane.lease(state.sequence + 1);
     }
 
     /// Keeps a live block that is being freed in front, if it may be there and there is room. Figures follow.
@@ -239,7 +250,8 @@ impl Pool {
         if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
             return false;
         }
-        if !state.front.asked.has(size_bytes) || !self.front.has_room(lane, size_bytes) {
+        let do_meet = state.front.meetings.is_on();
+        if !state.front.asked.has(size_bytes, do_meet) || !self.front.has_room(lane, size_bytes) {
             return false;
         }
         let Some(id) = self.vacant_entry(state, own) else {
@@ -327,9 +339,9 @@ impl Pool {
         true
     }
 
-    /// The large block that a lane keeps goes to the free lists.
+    /// The large blocks that a lane keeps go to the free lists.
     pub(super) fn give_large_back(&self, state: &mut State, lane: &Lane) {
-        if let Some(crowd) = lane.evict_large() {
+        while let Some(crowd) = lane.evict_large() {
             self.make_room(state, crowd.hints());
         }
     }
@@ -345,12 +357,35 @@ impl Pool {
     // Decision: by parts, so that a request that finds no block among the free lists leaves others theirs. First come those
     // of its own kind of segment, which are all that it could be served from; the rest goes before the pool grows.
     pub(super) fn drain_part(&self, state: &mut State, kind: SegmentKind, done: &mut u32) -> bool {
-        if *done == 0 && kind != SegmentKind::Small {
-            *done = 1;
+        if kind != SegmentKind::Small {
+            return self.drain_large(state, done) || self.drain(state);
+        }
+        let part = match state.front.meetings.is_on() {
+            true => MET_PART_ENTRIES,
+            false => PART_ENTRIES,
+        };
+        let mut any = false;
+        while !any && *done < state.front.used_count {
+            let from = state.front.drained;
+            let to = (from + part).min(state.front.used_count);
+            state.front.drained = if to == state.front.used_count { 0 } else { to };
+            *done += to - from;
+            any = self.drain_slice(state, from, to);
+        }
+        any
+    }
+
+    /// The large blocks of one more lane go to the free lists. `false`: those of all did.
+    fn drain_large(&self, state: &mut State, done: &mut u32) -> bool {
+        let lane_count = self.front.lanes().count() as u32;
+        self.fold(state, None);
+        while *done < lane_count {
+            *done += 1;
+            let at = state.front.drained_lane % lane_count;
+            state.front.drained_lane = at + 1;
             let mut any = false;
-            for (_, lane) in self.front.lanes() {
-                if let Some(hint) = lane.large_hint() {
-                    self.fold(state, None);
+            for (_, lane) in self.front.lanes().skip(at as usize).take(1) {
+                for hint in lane.wide_hints() {
                     any |= self.list_again(state, hint.entry(), hint.sequence());
                 }
             }
@@ -358,18 +393,7 @@ impl Pool {
                 return true;
             }
         }
-        if kind != SegmentKind::Small {
-            return self.drain(state);
-        }
-        let mut any = false;
-        while !any && *done < state.front.used_count {
-            let from = state.front.drained;
-            let to = (from + PART_ENTRIES).min(state.front.used_count);
-            state.front.drained = if to == state.front.used_count { 0 } else { to };
-            *done += to - from;
-            any = self.drain_slice(state, from, to);
-        }
-        any
+        false
     }
 
     fn drain_slice(&self, state: &mut State, from: u32, to: u32) -> bool {

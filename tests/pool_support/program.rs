@@ -20,6 +20,8 @@ pub struct Live {
 pub struct Program<'a> {
     pub pool: &'a Pool,
     pub backing: &'a Watched,
+    /// Another lane than the thread's, for threads that take turns in a known order.
+    pub lane: Option<usize>,
     pub live: Vec<Live>,
     /// Freed while held.
     pub held: Vec<Live>,
@@ -32,6 +34,7 @@ impl<'a> Program<'a> {
         Program {
             pool,
             backing,
+            lane: None,
             live: vec![],
             held: vec![],
             next_tag: 1,
@@ -48,7 +51,9 @@ impl<'a> Program<'a> {
         let tag = self.next_tag;
         self.next_tag += 1;
         set_capturing(capturing);
-        let answer = self.pool.allocate(
+        let lane = self.lane.or_else(cushion::lane::current);
+        let answer = self.pool.allocate_on(
+            lane,
             self.backing,
             Request {
                 size_bytes,
@@ -94,7 +99,9 @@ impl<'a> Program<'a> {
             self.backing.keep(live.range);
         }
         set_capturing(capturing);
-        let outcome = self.pool.free(
+        let lane = self.lane.or_else(cushion::lane::current);
+        let outcome = self.pool.free_on(
+            lane,
             self.backing,
             live.range.address,
             FreeMode {

@@ -4,9 +4,9 @@
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
-use crate::pool::size::{class_of, CLASS_COUNT};
+use crate::pool::size::{class_of, CLASS_COUNT, GRANULE_BYTES};
 
-/// Larger blocks are kept one at a time.
+/// Larger blocks are kept one at a time, unless threads meet at the pool's lock ([`Lane::set_wide_limit`]).
 pub const KEPT_APART_ABOVE_BYTES: u64 = 384 << 10;
 /// Most blocks in a bin.
 const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
@@ -15,8 +15,11 @@ const SHALLOW_DEPTH: u32 = if cfg!(loom) { 2 } else { 16 };
 const DEEP_BYTES: u64 = 32 << 10;
 /// A bin for each class of sizes that are not kept apart.
 pub const BINS: usize = if cfg!(loom) { 2 } else { CLASS_COUNT };
-/// Sequence numbers fetched at a time.
-pub const LEASE: u64 = 256;
+/// Bins for blocks that are kept apart. Each size has two that it may lie in, by hashes.
+const WIDE_BINS: usize = if cfg!(loom) { 2 } else { 32 };
+/// Sequence numbers fetched at first, and at most: twice as many each time.
+const LEASE_FIRST: u64 = 256;
+const LEASE_MOST: u64 = if cfg!(loom) { 256 } else { 16 << 10 };
 
 /// The bin of a size that is not kept apart.
 #[inline]
@@ -27,9 +30,7 @@ pub fn bin_number(size_bytes: u64) -> usize {
 /// Most blocks of this size in a bin.
 #[inline]
 fn depth(size_bytes: u64) -> u32 {
-    if size_bytes > KEPT_APART_ABOVE_BYTES {
-        1
-    } else if size_bytes > DEEP_BYTES {
+    if size_bytes > DEEP_BYTES {
         SHALLOW_DEPTH
     } else {
         DEPTH as u32
@@ -68,6 +69,14 @@ pub struct Crowd {
 }
 
 impl Crowd {
+    fn of_one(size_bytes: u64, hint: Hint) -> Self {
+        Crowd {
+            size_bytes,
+            hints: [hint; DEPTH],
+            count: 1,
+        }
+    }
+
     pub fn hints(&self) -> &[Hint] {
         &self.hints[..self.count]
     }
@@ -179,9 +188,15 @@ pub struct Lane {
     net_peaks: [AtomicI64; FIGURES],
     next_sequence: AtomicU64,
     end_sequence: AtomicU64,
+    /// How many numbers the last lease had.
+    leased: AtomicU64,
     bins: [Bin; BINS],
-    /// The block above [`KEPT_APART_ABOVE_BYTES`] that was freed last.
-    large: Bin,
+    /// Blocks above [`KEPT_APART_ABOVE_BYTES`].
+    wide: [Bin; WIDE_BINS],
+    /// Bytes of the hints in `wide`, stale ones too.
+    wide_bytes: AtomicU64,
+    /// The most of them. 0: one block at a time.
+    wide_limit_bytes: AtomicU64,
 }
 
 impl Lane {
@@ -192,15 +207,24 @@ impl Lane {
             net_peaks: Default::default(),
             next_sequence: AtomicU64::new(0),
             end_sequence: AtomicU64::new(0),
+            leased: AtomicU64::new(LEASE_FIRST / 2),
             bins: std::array::from_fn(|_| Bin::new()),
-            large: Bin::new(),
+            wide: std::array::from_fn(|_| Bin::new()),
+            wide_bytes: AtomicU64::new(0),
+            wide_limit_bytes: AtomicU64::new(0),
         }
     }
 
+    /// The bin of a size: of those kept apart the one that holds it, else one that stands empty, else the second.
     #[inline]
     fn bin_for(&self, size_bytes: u64) -> &Bin {
         if size_bytes > KEPT_APART_ABOVE_BYTES {
-            return &self.large;
+            let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let first = &self.wide[(hash >> 32) as usize % WIDE_BINS];
+            let second = &self.wide[(hash >> 48) as usize % WIDE_BINS];
+            let holds = |bin: &Bin| bin.size_bytes.load(Relaxed) == size_bytes;
+            let takes_first = holds(first) || (first.count() == 0 && !holds(second));
+            return if takes_first { first } else { second };
         }
         &self.bins[bin_number(size_bytes)]
     }
@@ -215,27 +239,74 @@ impl Lane {
     /// Whether a block of this size that is not in front yet would crowd out none of its own size.
     #[inline]
     pub fn has_room(&self, size_bytes: u64) -> bool {
-        size_bytes > KEPT_APART_ABOVE_BYTES
-            || self
-                .bin_of(size_bytes)
-                .is_none_or(|bin| bin.count() < depth(size_bytes))
+        let fits = |bin: &Bin| bin.count() < depth(size_bytes);
+        if size_bytes > KEPT_APART_ABOVE_BYTES && self.is_wide() {
+            return self.has_wide_room(size_bytes) && fits(self.bin_for(size_bytes));
+        }
+        size_bytes > KEPT_APART_ABOVE_BYTES || self.bin_of(size_bytes).is_none_or(fits)
     }
 
     /// Keeps a freed block. `false`: there is no room; see [`Lane::crowd_in`].
     #[inline]
     pub fn keep(&self, size_bytes: u64, hint: Hint) -> bool {
-        match self.bin_of(size_bytes) {
-            Some(bin) if bin.count() < depth(size_bytes) => {
-                bin.add(hint);
-                true
-            }
-            _ => false,
+        let Some(bin) = self.bin_of(size_bytes) else {
+            return false;
+        };
+        let is_apart = size_bytes > KEPT_APART_ABOVE_BYTES;
+        if bin.count() >= depth(size_bytes) || (is_apart && !self.has_wide_room(size_bytes)) {
+            return false;
+        }
+        if is_apart {
+            self.count_wide(size_bytes, 1);
+        }
+        bin.add(hint);
+        true
+    }
+
+    /// Takes the newest or the oldest hint out of its bin.
+    #[inline]
+    pub fn drop_hint(&self, bin: &Bin, size_bytes: u64, newest: bool) {
+        if newest {
+            bin.drop_newest();
+        } else {
+            bin.drop_oldest();
+        }
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
+            self.count_wide(size_bytes, -1);
         }
     }
 
+    /// Whether one more block that is kept apart may be kept.
+    #[inline]
+    fn has_wide_room(&self, size_bytes: u64) -> bool {
+        let kept_bytes = self.wide_bytes.load(Relaxed);
+        kept_bytes == 0 || kept_bytes + size_bytes <= self.wide_limit_bytes.load(Relaxed)
+    }
+
+    #[inline]
+    fn count_wide(&self, size_bytes: u64, count: i64) {
+        let bytes = self.wide_bytes.load(Relaxed);
+        let now = bytes.wrapping_add_signed(size_bytes as i64 * count);
+        self.wide_bytes.store(now, Relaxed);
+    }
+
+    /// Whether more than one block that is kept apart may be.
+    #[inline]
+    pub fn is_wide(&self) -> bool {
+        self.wide_limit_bytes.load(Relaxed) > 0
+    }
+
+    /// So many bytes of blocks that are kept apart may be kept; 0: one block.
+    pub fn set_wide_limit(&self, bytes: u64) {
+        self.wide_limit_bytes.store(bytes, Relaxed);
+    }
+
     /// Keeps a freed block for which there is no room; what it crowds out has to go: the older half of its own size, or all
-    /// of the size that had the bin.
+    /// of the size that had the bin. One that is kept apart crowds out the other that is, or itself where there are many.
     pub fn crowd_in(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
+            return self.crowd_in_apart(size_bytes, hint);
+        }
         let bin = self.bin_for(size_bytes);
         let had_bytes = bin.size_bytes.load(Relaxed);
         let count = if had_bytes == size_bytes {
@@ -246,6 +317,36 @@ impl Lane {
         let crowd = (bin.count() > 0).then(|| bin.evict(had_bytes, count));
         bin.size_bytes.store(size_bytes, Relaxed);
         bin.add(hint);
+        crowd
+    }
+
+    fn crowd_in_apart(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
+        let crowd = if !self.is_wide() {
+            self.evict_large()
+        } else if !self.has_wide_room(size_bytes) {
+            return Some(Crowd::of_one(size_bytes, hint));
+        } else {
+            let bin = self.bin_for(size_bytes);
+            let is_own = bin.size_bytes.load(Relaxed) == size_bytes;
+            let count = if is_own {
+                SHALLOW_DEPTH / 2
+            } else {
+                DEPTH as u32
+            };
+            (bin.count() > 0).then(|| self.evict_wide(bin, count))
+        };
+        let bin = self.bin_for(size_bytes);
+        bin.size_bytes.store(size_bytes, Relaxed);
+        self.count_wide(size_bytes, 1);
+        bin.add(hint);
+        crowd
+    }
+
+    /// Takes the oldest out of a bin of blocks kept apart.
+    fn evict_wide(&self, bin: &Bin, count: u32) -> Crowd {
+        let size_bytes = bin.size_bytes.load(Relaxed);
+        let crowd = bin.evict(size_bytes, count);
+        self.count_wide(size_bytes, -(crowd.count as i64));
         crowd
     }
 
@@ -262,15 +363,22 @@ impl Lane {
         self.bin_for(size_bytes).count() == 0
     }
 
-    /// Takes out the large block that is kept, if there is one.
+    /// Takes out blocks of one size that are kept apart, if there are any.
     pub fn evict_large(&self) -> Option<Crowd> {
-        let size_bytes = self.large.size_bytes.load(Relaxed);
-        (self.large.count() > 0).then(|| self.large.evict(size_bytes, 1))
+        if self.wide_bytes.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut bins = self.wide.iter();
+        let bin = bins.find(|bin| bin.count() > 0)?;
+        Some(self.evict_wide(bin, DEPTH as u32))
     }
 
-    /// The same without taking it out, which only the lane's own thread may.
-    pub fn large_hint(&self) -> Option<Hint> {
-        self.large.newest()
+    /// Those that are kept apart, without taking them out, which only the lane's own thread may.
+    pub fn wide_hints(&self) -> impl Iterator<Item = Hint> + '_ {
+        self.wide.iter().flat_map(|bin| {
+            let (first, count) = (bin.first.load(Relaxed), bin.count());
+            (0..count).map(move |at| Hint(bin.at(first.wrapping_add(at)).load(Relaxed)))
+        })
     }
 
     /// A number that no other allocation of the pool has. Not to be asked while [`Lane::needs_sequences`].
@@ -287,10 +395,13 @@ impl Lane {
         self.next_sequence.load(Relaxed) == self.end_sequence.load(Relaxed)
     }
 
-    /// [`LEASE`] numbers from `first` on are this lane's.
-    pub fn lease(&self, first: u64) {
+    /// Numbers from `first` on are this lane's. Returns how many.
+    pub fn lease(&self, first: u64) -> u64 {
+        let count = (self.leased.load(Relaxed) * 2).min(LEASE_MOST);
+        self.leased.store(count, Relaxed);
         self.next_sequence.store(first, Relaxed);
-        self.end_sequence.store(first + LEASE, Relaxed);
+        self.end_sequence.store(first + count, Relaxed);
+        count
     }
 
     /// The count comes last, and is read first: who has seen it has seen the bytes that belong to it ([`Lane::events`]).

@@ -28,7 +28,8 @@
 //! elsewhere (kept like the small ones, `resnet` fell from 96.4 to 90.7 % of utilisation; up to 512 KiB,
 //! `streams` takes a half more calls of the driver; up to 1 MiB, it falls from 87.9 to 85.8 %). A request that finds nothing in
 //! the free lists takes a part of what is in front back to the tables ([`super::Pool::drain_part`]); before the pool grows or
-//! gives memory back, and for a snapshot, everything goes back, so a block in front never costs memory.
+//! gives memory back, and for a snapshot, everything goes back, so a block in front never costs memory. All of this while one
+//! thread uses the pool, or several by turns; `super::meeting` has what is different while they meet.
 //! [`entry::ENTRIES_MAX`] bounds it all.
 //!
 //! # Decision: from thread to thread by the crowd
@@ -174,11 +175,7 @@ impl Front {
                     return None;
                 }
             }
-            if is_ordered {
-                bin.drop_newest();
-            } else {
-                bin.drop_oldest();
-            }
+            lane.drop_hint(bin, size_bytes, is_ordered);
             if !entry.seize(cached) {
                 continue; // It was given back to the tables.
             }
@@ -235,7 +232,8 @@ impl Front {
     /// room in its lane may be what another thread asks for.
     pub fn has_room(&self, lane: &Lane, size_bytes: u64) -> bool {
         lane.has_room(size_bytes)
-            || (!self.used_lanes.load(Ordering::Relaxed).is_power_of_two()
+            || (size_bytes <= KEPT_APART_ABOVE_BYTES
+                && !self.used_lanes.load(Ordering::Relaxed).is_power_of_two()
                 && self.depot.has_room(size_bytes))
     }
 

@@ -1,0 +1,195 @@
+//! Threads that take turns at one pool, in a known order: each with a lane of its own, all in one thread.
+
+mod pool_support;
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+use cushion::pool::{Budget, Pool, Settings};
+use pool_support::program::{assert_nothing_left, Program};
+use pool_support::watched::Watched;
+
+const MIB: u64 = 1 << 20;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % count
+    }
+}
+
+fn fast() -> Settings {
+    Settings {
+        scrub: None,
+        alignment_bytes: 64 << 10,
+        ..Settings::default()
+    }
+}
+
+fn one_stream(capacity_bytes: u64) -> Watched {
+    let backing = Watched::new(capacity_bytes, false);
+    backing.sole_stream.store(true, SeqCst);
+    backing
+}
+
+fn programs<'a>(pool: &'a Pool, backing: &'a Watched, count: usize) -> Vec<Program<'a>> {
+    let on_lane = |lane| {
+        let mut program = Program::new(pool, backing);
+        program.lane = Some(lane);
+        program
+    };
+    (0..count).map(on_lane).collect()
+}
+
+/// So many misses in turns that the pool takes note.
+fn meet(programs: &mut [Program]) {
+    for turn in 0..128 {
+        let program = &mut programs[turn % 2];
+        let size_bytes = (600 << 10) + 512 * turn as u64;
+        program.allocate(size_bytes, false, false).expect("room");
+    }
+    programs.iter_mut().for_each(Program::end);
+}
+
+#[test]
+fn large_blocks_stay_in_front_while_threads_meet() {
+    for do_meet in [false, true] {
+        let backing = one_stream(1 << 30);
+        let pool = Pool::new(fast(), Arc::new(Budget::new(None)));
+        let mut programs = programs(&pool, &backing, 2);
+        if do_meet {
+            meet(&mut programs);
+        }
+        let [one, two] = &mut programs[..] else {
+            unreachable!()
+        };
+        for size_bytes in [MIB, 3 * MIB] {
+            // Freed once before, so that the pool knows that it is asked for.
+            one.allocate(size_bytes, false, false).expect("room");
+            one.end();
+            let mut all: Vec<u64> = (0..4)
+                .map(|_| one.allocate(size_bytes, false, false).expect("room"))
+                .map(|live| live.range.address)
+                .collect();
+            one.end();
+            let other = two.allocate(size_bytes, false, false).expect("room");
+            assert_eq!(
+                !all.contains(&other.range.address),
+                do_meet,
+                "{size_bytes} bytes that one thread freed and another asked for"
+            );
+            if do_meet {
+                let mut again: Vec<u64> = (0..4)
+                    .map(|_| one.allocate(size_bytes, false, false).expect("room"))
+                    .map(|live| live.range.address)
+                    .collect();
+                all.sort_unstable();
+                again.sort_unstable();
+                assert_eq!(again, all);
+            }
+            one.end();
+            two.end();
+        }
+        assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+    }
+}
+
+#[test]
+fn what_is_in_front_is_no_reason_for_a_refusal() {
+    for (capacity_mib, limit_mib) in [(64, None), (1024, Some(64))] {
+        let backing = one_stream(capacity_mib * MIB);
+        let budget = Budget::new(limit_mib.map(|mib: u64| mib * MIB));
+        let pool = Pool::new(fast(), Arc::new(budget));
+        let mut programs = programs(&pool, &backing, 2);
+        meet_within(&mut programs);
+        for _ in 0..14 {
+            for program in &mut programs {
+                program.allocate(2 * MIB, false, false).expect("room");
+            }
+        }
+        programs.iter_mut().for_each(Program::end);
+        for size_bytes in [60 * MIB, MIB, 3 * MIB, 50 * MIB] {
+            programs[1]
+                .allocate(size_bytes, false, false)
+                .expect("room");
+            programs[1].end();
+        }
+        let stats = pool.stats();
+        assert_eq!((stats.refused_by_limit, stats.refused_by_driver), (0, 0));
+        assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+    }
+}
+
+/// As [`meet`], with little memory.
+fn meet_within(programs: &mut [Program]) {
+    for turn in 0..256 {
+        let program = &mut programs[turn % 2];
+        let size_bytes = (600 << 10) + 512 * turn as u64;
+        program.allocate(size_bytes, false, false).expect("room");
+        if program.live.len() > 8 {
+            program.free(0, false, false);
+        }
+    }
+    programs.iter_mut().for_each(Program::end);
+}
+
+/// Turns of random length, so that the threads meet at times and at times do not; fences, limits and refusals.
+#[test]
+fn random_programs_in_turns() {
+    for seed in 0..24u64 {
+        let has_order = seed % 3 == 0;
+        let backing = Watched::new(400 * MIB, false).with_pages(seed % 4 == 1);
+        backing.sole_stream.store(has_order, SeqCst);
+        let limit_bytes = (seed % 2 == 1).then_some(120 * MIB);
+        let pool = Pool::new(fast(), Arc::new(Budget::new(limit_bytes)));
+        let mut programs = programs(&pool, &backing, 5);
+        let mut random = Random(seed);
+        let sizes: Vec<u64> = (0..12)
+            .map(|_| {
+                let octave = 12 + random.below(11);
+                (1 << octave) + random.below(1 << octave)
+            })
+            .collect();
+        let mut turn = 0;
+        let mut is_alone = false;
+        for step in 0..6000 {
+            if step % 1500 == 0 {
+                is_alone = !is_alone;
+            }
+            if !is_alone {
+                turn = random.below(5) as usize;
+            }
+            let program = &mut programs[turn];
+            if program.live.len() >= 16 || random.below(5) < 2 {
+                let live = program.live.len() as u64;
+                if live > 0 {
+                    program.free(random.below(live) as usize, false, false);
+                }
+            } else {
+                // A refusal is an answer, too.
+                let _ = program.allocate(sizes[random.below(12) as usize], false, false);
+            }
+            match random.below(2000) {
+                0 => pool.tick(),
+                1 => _ = pool.trim(&backing, 8 * MIB),
+                2 => _ = pool.snapshot(),
+                3..20 => pool.check(),
+                _ => {}
+            }
+            // From thread to thread.
+            if random.below(50) == 0 {
+                let from = random.below(5) as usize;
+                if let Some(live) = programs[from].live.pop() {
+                    programs[turn].live.push(live);
+                }
+            }
+        }
+        programs.iter_mut().for_each(Program::end);
+        assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+    }
+}

@@ -71,6 +71,9 @@ fn oversize_slack_bytes(size_bytes: u64) -> u64 {
 /// Bins, and blocks of each, looked at for clean room, before the largest block is: each is a look at the dirt of a segment.
 const CLEAN_LIMITS: (usize, usize) = (4, 4);
 
+/// Blocks of one bin looked at before all are: thousands of one size lie free after a program's peak.
+const SLOW_SCAN_LIMIT: usize = 64;
+
 impl Pool {
     /// Allocates memory. From the cache, this takes one lock and calls the backing only where the block needs a
     /// barrier or a scrub first; else the pool grows.
@@ -258,7 +261,9 @@ impl Pool {
             let found = if ladder.ready_only {
                 state.search_ready(plan, backing)
             } else {
-                state.search_cached(plan, usize::MAX, backing.sole_stream())
+                let is_ordered = backing.sole_stream();
+                let near = state.search_cached(plan, SLOW_SCAN_LIMIT, is_ordered);
+                near.or_else(|| state.search_cached(plan, usize::MAX, is_ordered))
             };
             let found = found.or_else(|| ladder.last_resort(&state, plan, backing));
             if let Some(block) = found {

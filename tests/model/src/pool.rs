@@ -584,3 +584,32 @@ fn blocks_go_from_thread_to_thread_in_front() {
         });
     }
 }
+
+/// Large blocks that lanes keep while threads meet at the lock, taken, freed and asked for by another beside a trim.
+#[test]
+fn large_blocks_of_threads_that_meet() {
+    for with_trim in [false, true] {
+        let name = format!("large blocks of threads that meet, trimmed meanwhile: {with_trim}");
+        explore(&name, move || {
+            let mut stage = Stage::new(plain(), 64 * MIB, None);
+            stage.backing.sole_stream.store(true, SeqCst);
+            let work = |program: &mut crate::pool_support::program::Program| {
+                for size_bytes in [700 << 10, 3 * MIB, 700 << 10] {
+                    program.allocate(size_bytes, false, false).expect("room");
+                    program.free(0, false, false);
+                }
+            };
+            let mut parts = vec![part(work), part(work)];
+            if with_trim {
+                parts.insert(
+                    0,
+                    part(|program| {
+                        program.pool.trim(program.backing, 0);
+                    }),
+                );
+            }
+            stage.run(parts);
+            stage.end();
+        });
+    }
+}

@@ -2,9 +2,9 @@
 //! short rounds, so that a busy machine disturbs little. `cargo bench --bench pool`.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cushion::pool::{
     Backing, BackingError, Budget, Fence, FreeMode, Pool, Range, Request, ScrubTicket, Settings,
@@ -88,8 +88,27 @@ fn lowest(rounds: usize, count: usize, mut operation: impl FnMut(usize)) -> f64 
         .fold(f64::MAX, f64::min)
 }
 
-/// What a report asks of a pool with a million live blocks. The lock is held for a slice of a thousand at a time; what a
-/// thread waits for it cannot be told apart from what a busy machine makes it wait.
+/// The longest that one of many calls under the pool's lock took while `meanwhile` ran, in microseconds.
+fn longest_wait(pool: &Pool, meanwhile: impl FnOnce()) -> f64 {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut longest = 0f64;
+            while !done.load(Relaxed) {
+                let start = Instant::now();
+                black_box(pool.mark());
+                longest = longest.max(start.elapsed().as_secs_f64() * 1e6);
+            }
+            longest
+        });
+        meanwhile();
+        done.store(true, Relaxed);
+        waiter.join().unwrap_or(f64::NAN)
+    })
+}
+
+/// What a report asks of a pool with a million live blocks, and what another thread waits for it. What the machine makes
+/// a thread wait by itself is measured beside it.
 fn report_of_a_million(pool: &Pool) {
     let backing = Costless {
         next: AtomicU64::new(1 << 40),
@@ -109,10 +128,16 @@ fn report_of_a_million(pool: &Pool) {
             start.elapsed().as_secs_f64()
         })
         .fold(f64::MAX, f64::min);
+    println!("snapshot, {count} live {:34.1} ms", seconds * 1e3);
+    let lowest = |meanwhile: &dyn Fn()| {
+        (0..7)
+            .map(|_| longest_wait(pool, meanwhile))
+            .fold(f64::MAX, f64::min)
+    };
+    let beside = lowest(&|| drop(black_box(pool.snapshot())));
+    let alone = lowest(&|| std::thread::sleep(Duration::from_secs_f64(seconds)));
     println!(
-        "snapshot, {count} live {:34.1} ms, {:.0} us a slice under the lock",
-        seconds * 1e3,
-        seconds * 1e6 / f64::from(count) * 1e3
+        "longest wait for the lock meanwhile {beside:12.0} us ({alone:.0} us without a snapshot)"
     );
 }
 

@@ -250,3 +250,65 @@ fn forgetting_while_others_are_inside() {
         assert_eq!(pool.usage(), Default::default());
     }
 }
+
+/// A snapshot of many slices, while blocks between them come and go: what lives all the time is in it once, at its place,
+/// and nothing lies on anything else.
+#[test]
+fn a_snapshot_misses_nothing_that_stays() {
+    for has_pages in [false, true] {
+        let backing = Watched::new(1 << 40, false).with_pages(has_pages);
+        let settings = Settings {
+            scrub: None,
+            ..Settings::default()
+        };
+        let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+        let mut program = Program::new(&pool, &backing);
+        // Small blocks that have a thousand neighbours, and each second one of them goes.
+        for _ in 0..40_000 {
+            program.allocate(20 << 10, false, false).unwrap();
+        }
+        let stays = |live: &Live| live.tag.is_multiple_of(2);
+        let kept: Vec<Live> = program.live.iter().copied().filter(stays).collect();
+        program.live.retain(|live| !stays(live));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let snapshots = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(3);
+                while !done.load(SeqCst) {
+                    let count = program.live.len() as u64;
+                    if count > 0 && random.below(2) == 0 {
+                        program.free(random.below(count) as usize, false, false);
+                    } else {
+                        program
+                            .allocate((1 + random.below(60)) << 10, false, false)
+                            .unwrap();
+                    }
+                }
+            });
+            let snapshots: Vec<_> = (0..12).map(|_| pool.snapshot()).collect();
+            done.store(true, SeqCst);
+            snapshots
+        });
+        for snapshot in snapshots {
+            let mut seen = std::collections::HashMap::new();
+            for segment in &snapshot.segments {
+                let mut end = 0;
+                for block in &segment.blocks {
+                    assert!(block.offset_bytes >= end, "two blocks at one place");
+                    end = block.offset_bytes + block.size_bytes;
+                    seen.insert(block.tag, segment.address + block.offset_bytes);
+                }
+            }
+            for live in &kept {
+                assert_eq!(
+                    seen.get(&live.tag),
+                    Some(&live.range.address),
+                    "a block that stays"
+                );
+            }
+        }
+        program.live.extend(kept);
+        program.end();
+        assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+    }
+}

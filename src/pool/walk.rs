@@ -1,5 +1,7 @@
 //! The snapshot, taken in slices so that no allocation waits long.
 
+use std::time::Duration;
+
 use super::arena::{Entry, Use, NONE};
 use super::facade::Pool;
 use super::segments::Segment;
@@ -8,6 +10,10 @@ use super::{BlockSnapshot, BlockState, PoolSnapshot, SegmentSnapshot};
 
 /// Blocks looked at under one hold of the lock.
 const SLICE_BLOCKS: usize = 1000;
+/// # Decision: a rest after each slice
+/// A lock that is let go is not handed to who waits: a thread that sleeps takes longer to wake than the walk to lock again,
+/// and waited for fifty slices (2 ms with a million blocks; with the rest, for one or two).
+const REST: Duration = Duration::from_micros(50);
 
 /// Where the walk goes on.
 struct Cursor {
@@ -31,12 +37,17 @@ impl Pool {
             block: NONE,
         };
         loop {
+            // Room for the slice is made while nobody waits.
+            if let Some(last) = snapshot.segments.last_mut() {
+                last.blocks.reserve(SLICE_BLOCKS);
+            }
             let state = self.lock();
             let more = self.walk_slice(&state, &mut cursor, &mut snapshot.segments);
             drop(state);
             if !more {
                 break;
             }
+            std::thread::sleep(REST);
         }
         let free = |state| matches!(state, BlockState::Free | BlockState::FreeUnfenced);
         snapshot.largest_free_bytes = snapshot
@@ -171,7 +182,8 @@ impl Pool {
 }
 
 impl State {
-    /// The block to go on with in a segment: the one the cursor remembers if it is still there, else found by walking.
+    /// The block to go on with in a segment: the one the cursor remembers if it is still there, else the first that does
+    /// not end before it, looked for from the last live block below (a segment can have a million).
     fn resume(&self, cursor: &Cursor, segment: u32) -> u32 {
         let remembered = self.blocks.get(cursor.block);
         if remembered
@@ -179,7 +191,7 @@ impl State {
         {
             return cursor.block;
         }
-        let mut at = self.segments[segment].first;
+        let mut at = self.last_live_up_to(cursor.address, segment);
         while at != NONE {
             let entry = &self.blocks[at];
             if entry.address + entry.size_bytes > cursor.address {
@@ -188,5 +200,20 @@ impl State {
             at = entry.next;
         }
         at
+    }
+
+    /// The live block that `address` lies in, or the nearest below it; without one the segment's first block.
+    fn last_live_up_to(&self, mut address: u64, segment: u32) -> u32 {
+        let (start, first) = (self.segments[segment].address, self.segments[segment].first);
+        while address >= start {
+            let Some(base) = self.segments.block_base(segment, address, &self.blocks) else {
+                break;
+            };
+            if let Some(block) = self.bases.get(&self.blocks, base) {
+                return block;
+            }
+            address = base.saturating_sub(1);
+        }
+        first
     }
 }

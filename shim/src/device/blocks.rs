@@ -14,7 +14,7 @@ pub const NOWHERE: CUdeviceptr = 0x10;
 pub enum Seen {
     /// Not in a pool: the driver's answer is right.
     Elsewhere,
-    /// In a segment of a pool, but in no live block.
+    /// In a segment of a pool, or of another process's, but in no live block.
     Dead,
     /// In a block.
     Block {
@@ -71,7 +71,8 @@ pub fn seen(address: CUdeviceptr) -> Seen {
                 is_imported: true,
                 sync_memops: None,
             },
-            None => Seen::Elsewhere,
+            None if imports::is_inside(address, 1) => Seen::Elsewhere,
+            None => Seen::Dead,
         },
     }
 }

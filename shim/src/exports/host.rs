@@ -2,6 +2,7 @@
 //! of it, it can see whether a free waited (design.md, "Free and reuse").
 
 use crate::abi::*;
+use crate::device::blocks::{self, Seen};
 use crate::device::{reclaim, settings};
 use crate::ledger::{self, Kind, Space};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -78,9 +79,18 @@ pub unsafe fn host_alloc(
     }
 }
 
+/// The address that the driver is asked about: of a freed block, one that no allocation has ever had.
+fn asked(address: Host) -> Host {
+    match blocks::seen(address as CUdeviceptr) {
+        Seen::Dead => blocks::NOWHERE as Host,
+        _ => address,
+    }
+}
+
 /// `cuMemFreeHost`.
 pub unsafe fn free_host(real: unsafe extern "C" fn(Host) -> Status, address: Host) -> Status {
-    // SAFETY: the caller's argument, unchanged.
+    let address = asked(address);
+    // SAFETY: the caller's argument, or one that the driver refuses.
     ledger::released(Space::Host, address as u64, || unsafe { real(address) })
 }
 
@@ -100,7 +110,8 @@ pub unsafe fn register(
 
 /// `cuMemHostUnregister`.
 pub unsafe fn unregister(real: unsafe extern "C" fn(Host) -> Status, address: Host) -> Status {
-    // SAFETY: the caller's argument, unchanged.
+    let address = asked(address);
+    // SAFETY: the caller's argument, or one that the driver refuses.
     ledger::released(Space::Host, address as u64, || unsafe { real(address) })
 }
 

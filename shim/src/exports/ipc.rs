@@ -17,7 +17,7 @@ pub unsafe fn get(
     let native = || unsafe { real(handle, address) };
     let (context, block) = match contexts::find_with_owner(address) {
         None | Some((_, Found::NotMine)) => return settings::note_shared(native()),
-        Some((_, Found::Dead)) => return INVALID_VALUE,
+        Some((_, Found::Dead)) => return contexts::refuses_all().unwrap_or(INVALID_VALUE),
         Some((context, Found::Live(block))) => (context, block),
     };
     if context.backing.mapped_at(block.base).is_some() {
@@ -125,6 +125,10 @@ pub unsafe fn close(
         });
     }
     let segment = imports::segment_of(address);
+    // In a segment that is open for other blocks, whose driver would take its start for what was opened.
+    if segment.is_none() && !imports::is_inside(address, 1) {
+        return contexts::refuses_all().unwrap_or(INVALID_VALUE);
+    }
     // SAFETY: the caller's argument, or the segment under it that the driver opened.
     let code = ledger::released(Space::Imported, address, || unsafe {
         real(segment.unwrap_or(address))

@@ -7,13 +7,14 @@
 
 use crate::abi::*;
 use crate::device::contexts::{self, Context};
-use crate::device::{capture, order, reclaim, scrub, settings};
+use crate::device::{blocks, capture, order, reclaim, scrub, settings};
 use crate::exports::stream::named;
 use crate::ledger::{self, Kind, Space};
 use crate::thread::{self, Thread};
 use crate::trace;
 use cushion::ledger::Tag;
 use cushion::pool::{Found, FreeMode, FreeOutcome, Refusal, Request};
+use std::cell::Cell;
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -45,16 +46,16 @@ pub unsafe fn alloc(
             answer.code()
         }
         // SAFETY: the caller's arguments, unchanged.
-        By::Driver => direct(
-            size_bytes as u64,
-            || unsafe { real(address, size_bytes) },
-            // SAFETY: not null; read after the driver has written it.
-            || unsafe { *address },
-        ),
+        By::Driver => direct(address, size_bytes as u64, || unsafe {
+            real(address, size_bytes)
+        }),
     }
 }
 
 type RealPitch = unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> Status;
+
+/// What rows are counted with where it is not known.
+const PITCH_ALIGNMENT_BYTES: usize = 512;
 
 /// What the driver rounds a row up to: the pitch it gives a row of one byte. Learnt once; devices of one process are
 /// taken to agree, which all that CUDA 11 to 13 supports do (512 bytes).
@@ -91,22 +92,21 @@ pub unsafe fn alloc_pitch(
 ) -> Status {
     // SAFETY: the caller's arguments, unchanged.
     let native = || unsafe { real(address, pitch_bytes, width_bytes, height, element_bytes) };
-    let pitch = match (
-        matches!(element_bytes, 4 | 8 | 16),
-        pitch_alignment_bytes(real),
-    ) {
-        (true, Some(alignment)) => width_bytes.checked_next_multiple_of(alignment),
-        _ => None,
+    if address.is_null() || pitch_bytes.is_null() || !matches!(element_bytes, 4 | 8 | 16) {
+        return native();
+    }
+    // While a stream captures nothing is learnt: the capture would be lost by that.
+    let alignment = match capture::active() {
+        true => Some(PITCH_ALIGNMENT_BYTES),
+        false => pitch_alignment_bytes(real),
     };
+    let pitch = alignment.and_then(|alignment| width_bytes.checked_next_multiple_of(alignment));
     let size = pitch
         .and_then(|pitch| pitch.checked_mul(height))
         .filter(|&size| size > 0);
     let (Some(pitch), Some(size)) = (pitch, size) else {
         return native();
     };
-    if address.is_null() || pitch_bytes.is_null() {
-        return native();
-    }
     let answer = thread::with(|thread| pooled(thread, size as u64));
     match answer.by {
         By::Pool => {
@@ -122,8 +122,7 @@ pub unsafe fn alloc_pitch(
             unsafe { address.write(0) };
             answer.code()
         }
-        // SAFETY: read after success only.
-        By::Driver => direct(size as u64, native, || unsafe { *address }),
+        By::Driver => direct(address, size as u64, native),
     }
 }
 
@@ -134,8 +133,10 @@ pub unsafe fn free(thread: &Thread, real: RealFree, address: CUdeviceptr) -> Sta
         return unsafe { real(address) };
     }
     let host_wait = settings::get().host_wait();
+    // SAFETY: an address that the driver refuses.
+    let unknown = || unsafe { real(blocks::NOWHERE) };
     match contexts::with_owner_of(thread, |context| {
-        release(thread, context, address, host_wait)
+        release(thread, context, address, host_wait, unknown)
     }) {
         Ok(Some(code)) => code,
         // The driver would refuse a block that it does not know for another reason than it refuses everything now.
@@ -160,13 +161,22 @@ pub unsafe fn free_async<const PER_THREAD: bool>(
     order::note_stream(named::<PER_THREAD>(stream));
     let released = thread::with(|thread| {
         contexts::with_owner_of(thread, |context| {
-            if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
+            if matches!(context.pool.find(address), Found::NotMine) {
+                return None;
+            }
+            // A default stream is one of the current context.
+            if order::is_default(stream) && contexts::current_handle().is_null() {
+                return Some(INVALID_CONTEXT);
+            }
+            if capture::active() {
                 if capture::is_capturing(named::<PER_THREAD>(stream)) {
                     return Some(INVALID_VALUE);
                 }
                 return freed(thread, context, address, CAPTURING);
             }
-            release(thread, context, address, false)
+            // SAFETY: an address that the driver refuses.
+            let unknown = || unsafe { real(blocks::NOWHERE, stream) };
+            release(thread, context, address, false, unknown)
         })
     });
     match released {
@@ -278,13 +288,30 @@ fn answer(refusal: Refusal) -> Answer {
     }
 }
 
-/// An allocation that the driver makes for the program, within the limit.
-fn direct(
-    size_bytes: u64,
-    call: impl Fn() -> Status,
-    address: impl FnOnce() -> CUdeviceptr,
-) -> Status {
-    ledger::counted(Kind::Device, size_bytes, call, address)
+/// An allocation that the driver makes for the program, within the limit. `address` is a place to write to.
+fn direct(address: *mut CUdeviceptr, size_bytes: u64, call: impl Fn() -> Status) -> Status {
+    let is_asked = Cell::new(false);
+    let asking = || {
+        is_asked.set(true);
+        call()
+    };
+    // SAFETY: not null, and read after the driver has written it.
+    let code = ledger::counted(Kind::Device, size_bytes, asking, || unsafe { *address });
+    if is_asked.get() {
+        return code;
+    }
+    // The limit refuses what the driver might have refused for another reason, in its own way.
+    if let Some(code) = contexts::refuses_all() {
+        return code;
+    }
+    match capture::active().then(ask_the_driver) {
+        None | Some(SUCCESS) => {
+            // SAFETY: as above. The driver clears the place, too, when memory is short.
+            unsafe { address.write(0) };
+            code
+        }
+        Some(refused) => refused,
+    }
 }
 
 /// A free while a stream captures: no fence and no wait by the pool.
@@ -293,16 +320,18 @@ const CAPTURING: FreeMode = FreeMode {
     capturing: true,
 };
 
-/// Frees a block of `context`'s pool. `None`: the pool does not know the address.
+/// Frees a block of `context`'s pool. `None`: the pool does not know the address. `unknown` is what the driver says to the free of
+/// an address that it does not know.
 #[inline(always)]
 fn release(
     thread: &Thread,
     context: &Context,
     address: CUdeviceptr,
     host_wait: bool,
+    unknown: impl FnOnce() -> Status,
 ) -> Option<Status> {
     if context.dead().is_some() || capture::active() {
-        return release_carefully(thread, context, address);
+        return release_carefully(thread, context, address, unknown);
     }
     let mode = FreeMode {
         host_wait,
@@ -319,13 +348,18 @@ fn release(
     }
 }
 
-/// The same in a context that is dead, or while a stream captures.
+/// The same in a context that is dead, or while a stream captures: what is no block's start may be refused for that.
 #[cold]
-fn release_carefully(thread: &Thread, context: &Context, address: CUdeviceptr) -> Option<Status> {
+fn release_carefully(
+    thread: &Thread,
+    context: &Context,
+    address: CUdeviceptr,
+    unknown: impl FnOnce() -> Status,
+) -> Option<Status> {
     match context.pool.find(address) {
         Found::NotMine => return None,
         Found::Live(block) if block.base == address => {}
-        Found::Live(_) | Found::Dead => return Some(INVALID_VALUE),
+        Found::Live(_) | Found::Dead => return Some(unknown()),
     }
     if let Some(code) = context.dead() {
         return Some(code);

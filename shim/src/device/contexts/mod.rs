@@ -118,6 +118,15 @@ pub fn current_handle() -> CUcontext {
     current().unwrap_or(std::ptr::null_mut())
 }
 
+/// What the driver answers in the current context whatever is asked: that there is none, or a sticky error.
+pub fn refuses_all() -> Option<Status> {
+    match current() {
+        Ok(context) if context.is_null() => Some(INVALID_CONTEXT),
+        Ok(_) => thread::with(|thread| with_current(thread, |context| context.dead())).flatten(),
+        Err(code) => Some(code),
+    }
+}
+
 /// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
 /// and the driver has the right answer to whatever was asked.
 #[inline(always)]

@@ -1,6 +1,6 @@
 //! Many copies in one call.
 
-use super::{is_inside, note_stream, Device, Host};
+use super::{is_inside, note_stream, refusal_on, Device, Host};
 use crate::abi::*;
 
 /// The first copy of a batch that does not stay inside. Null arrays are the driver's to refuse.
@@ -48,7 +48,7 @@ pub unsafe fn batch_async(
     note_stream(stream);
     // SAFETY: the caller owes three arrays of `count`.
     if unsafe { first_outside(to, from, sizes_bytes, count) }.is_some() {
-        return INVALID_VALUE;
+        return refusal_on(stream);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {
@@ -96,7 +96,7 @@ pub unsafe fn batch_async_v1(
         if let Some(failed_at) = unsafe { failed_at.as_mut() } {
             *failed_at = at;
         }
-        return INVALID_VALUE;
+        return refusal_on(stream);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe {

@@ -38,6 +38,21 @@ pub(super) fn is_inside(address: Device, size_bytes: usize) -> bool {
     }
 }
 
+/// What a call that does not stay inside is refused with. Where nothing could be copied, the driver says that first.
+#[cold]
+pub(super) fn refusal() -> Status {
+    contexts::refuses_all().unwrap_or(INVALID_VALUE)
+}
+
+/// The same on a stream: only a default one needs a current context.
+#[cold]
+pub(super) fn refusal_on(stream: CUstream) -> Status {
+    match refusal() {
+        INVALID_CONTEXT if !order::is_default(stream) => INVALID_VALUE,
+        code => code,
+    }
+}
+
 /// A copy or memset is about to be queued on this stream, which may be another device's than the current one.
 #[inline]
 pub(super) fn note_stream(stream: CUstream) {
@@ -50,7 +65,7 @@ macro_rules! copies {
         /// Done by the driver if it stays inside.
         pub unsafe fn $name(real: unsafe extern "C" fn($($type),*) -> Status, $($argument: $type),*) -> Status {
             if !$check {
-                return INVALID_VALUE;
+                return refusal();
             }
             // SAFETY: the caller's arguments, unchanged.
             let code = unsafe { real($($argument),*) };
@@ -67,7 +82,7 @@ macro_rules! copies {
         ) -> Status {
             note_stream(stream);
             if !$check {
-                return INVALID_VALUE;
+                return refusal_on(stream);
             }
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real($($argument,)* stream) }
@@ -115,7 +130,7 @@ pub unsafe fn to_array(
     size_bytes: usize,
 ) -> Status {
     if !is_inside(from, size_bytes) {
-        return INVALID_VALUE;
+        return refusal();
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(to, offset_bytes, from, size_bytes) }
@@ -130,7 +145,7 @@ pub unsafe fn from_array(
     size_bytes: usize,
 ) -> Status {
     if !is_inside(to, size_bytes) {
-        return INVALID_VALUE;
+        return refusal();
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(to, from, offset_bytes, size_bytes) }
@@ -147,7 +162,7 @@ pub unsafe fn with_attributes_async(
 ) -> Status {
     note_stream(stream);
     if !is_inside(to, size_bytes) || !is_inside(from, size_bytes) {
-        return INVALID_VALUE;
+        return refusal_on(stream);
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(to, from, size_bytes, attributes, stream) }

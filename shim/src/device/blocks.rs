@@ -33,6 +33,17 @@ pub enum Seen {
     },
 }
 
+impl Seen {
+    /// The address to ask the driver about, for this one: a freed address is to the program one that no allocation has ever
+    /// had, and the driver may have another reason to refuse.
+    pub fn asked(&self, address: CUdeviceptr) -> CUdeviceptr {
+        match self {
+            Seen::Dead => NOWHERE,
+            _ => address,
+        }
+    }
+}
+
 /// Pool ids stand apart from the driver's, which count from 1.
 const OWN_ID: u64 = 1 << 63;
 const IMPORTED_ID: u64 = 1 << 62;

@@ -2,8 +2,7 @@
 //! of it, it can see whether a free waited (design.md, "Free and reuse").
 
 use crate::abi::*;
-use crate::device::blocks::{self, Seen};
-use crate::device::{reclaim, settings};
+use crate::device::{blocks, reclaim, settings};
 use crate::ledger::{self, Kind, Space};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -81,10 +80,7 @@ pub unsafe fn host_alloc(
 
 /// The address that the driver is asked about: of a freed block, one that no allocation has ever had.
 fn asked(address: Host) -> Host {
-    match blocks::seen(address as CUdeviceptr) {
-        Seen::Dead => blocks::NOWHERE as Host,
-        _ => address,
-    }
+    blocks::seen(address as CUdeviceptr).asked(address as CUdeviceptr) as Host
 }
 
 /// `cuMemFreeHost`.

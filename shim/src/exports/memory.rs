@@ -135,7 +135,12 @@ pub unsafe fn free(thread: &Thread, real: RealFree, address: CUdeviceptr) -> Sta
     let host_wait = settings::get().host_wait();
     // SAFETY: an address that the driver refuses.
     let unknown = || unsafe { real(blocks::NOWHERE) };
-    match contexts::with_owner_of(thread, |context| {
+    match contexts::with_owner_of(thread, |context, is_current| {
+        if !is_current {
+            if let Some(code) = refused_without_context(context, address, unknown) {
+                return Some(code);
+            }
+        }
         release(thread, context, address, host_wait, unknown)
     }) {
         Ok(Some(code)) => code,
@@ -160,22 +165,20 @@ pub unsafe fn free_async<const PER_THREAD: bool>(
 ) -> Status {
     order::note_stream(named::<PER_THREAD>(stream));
     let released = thread::with(|thread| {
-        contexts::with_owner_of(thread, |context| {
-            if matches!(context.pool.find(address), Found::NotMine) {
-                return None;
+        contexts::with_owner_of(thread, |context, is_current| {
+            // SAFETY: an address that the driver refuses.
+            let unknown = || unsafe { real(blocks::NOWHERE, stream) };
+            if !is_current {
+                if let Some(code) = refused_without_context(context, address, unknown) {
+                    return Some(code);
+                }
             }
-            // A default stream is one of the current context.
-            if order::is_default(stream) && contexts::current_handle().is_null() {
-                return Some(INVALID_CONTEXT);
-            }
-            if capture::active() {
+            if !matches!(context.pool.find(address), Found::NotMine) && capture::active() {
                 if capture::is_capturing(named::<PER_THREAD>(stream)) {
                     return Some(INVALID_VALUE);
                 }
                 return freed(thread, context, address, CAPTURING);
             }
-            // SAFETY: an address that the driver refuses.
-            let unknown = || unsafe { real(blocks::NOWHERE, stream) };
             release(thread, context, address, false, unknown)
         })
     });
@@ -348,6 +351,21 @@ fn release(
     }
 }
 
+/// What the driver refuses the free of a pooled address with where no context is current: in a host function of a stream any
+/// call, and on a default stream one of cuMemFreeAsync.
+#[cold]
+fn refused_without_context(
+    context: &Context,
+    address: CUdeviceptr,
+    unknown: impl FnOnce() -> Status,
+) -> Option<Status> {
+    let is_pooled = !matches!(context.pool.find(address), Found::NotMine);
+    if !is_pooled || !contexts::current_handle().is_null() {
+        return None;
+    }
+    Some(unknown()).filter(|&code| code != INVALID_VALUE)
+}
+
 /// The same in a context that is dead, or while a stream captures: what is no block's start may be refused for that.
 #[cold]
 fn release_carefully(
@@ -364,7 +382,12 @@ fn release_carefully(
     if let Some(code) = context.dead() {
         return Some(code);
     }
-    match ask_the_driver() {
+    let entered = crate::driver::get().and_then(|driver| {
+        crate::driver::Current::enter(driver, context.backing.context as CUcontext).ok()
+    });
+    let said = ask_the_driver();
+    drop(entered);
+    match said {
         SUCCESS => freed(thread, context, address, CAPTURING),
         code => Some(code),
     }

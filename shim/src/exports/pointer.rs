@@ -32,7 +32,8 @@ pub unsafe fn address_range(
             // SAFETY: the caller's arguments, unchanged.
             return unsafe { real(base, size_bytes, address) };
         }
-        Seen::Dead => return NOT_FOUND,
+        // SAFETY: the caller's arguments, about an address that no allocation has ever had.
+        Seen::Dead => return unsafe { real(base, size_bytes, blocks::NOWHERE) },
         Seen::Block {
             base, size_bytes, ..
         } => (base, size_bytes),
@@ -64,11 +65,8 @@ pub unsafe fn get_attribute(
     address: CUdeviceptr,
 ) -> Status {
     let seen = blocks::seen(address);
-    if matches!(seen, Seen::Dead) {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the caller's arguments, unchanged. The driver checks them and fills `data` about the segment.
-    let code = unsafe { real(data, attribute, address) };
+    // SAFETY: the caller's arguments; only the address may be another. The driver checks them and fills `data` about the segment.
+    let code = unsafe { real(data, attribute, seen.asked(address)) };
     if code == SUCCESS && attribute == P2P_TOKENS {
         blocks::isolate(address);
     }
@@ -88,14 +86,8 @@ pub unsafe fn get_attributes(
     address: CUdeviceptr,
 ) -> Status {
     let seen = blocks::seen(address);
-    // A freed address is asked about as one that no allocation has ever had.
-    let asked = if matches!(seen, Seen::Dead) {
-        blocks::NOWHERE
-    } else {
-        address
-    };
     // SAFETY: the caller's arguments; only the address may be another.
-    let code = unsafe { real(count, attributes, data, asked) };
+    let code = unsafe { real(count, attributes, data, seen.asked(address)) };
     if code != SUCCESS || attributes.is_null() || data.is_null() {
         return code;
     }
@@ -184,7 +176,8 @@ pub unsafe fn set_attribute(
     address: CUdeviceptr,
 ) -> Status {
     if matches!(blocks::seen(address), Seen::Dead) {
-        return INVALID_VALUE;
+        // SAFETY: the caller's arguments; only the address is another.
+        return unsafe { real(value, attribute, blocks::NOWHERE) };
     }
     if attribute == SYNC_MEMOPS && !value.is_null() {
         // SAFETY: the caller owes a readable unsigned int.
@@ -205,11 +198,8 @@ pub unsafe fn get_access(
     place: *const c_void,
     address: CUdeviceptr,
 ) -> Status {
-    if matches!(blocks::seen(address), Seen::Dead) {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real(flags, place, address) }
+    // SAFETY: the caller's arguments; only the address may be another.
+    unsafe { real(flags, place, blocks::seen(address).asked(address)) }
 }
 
 /// `cuMemGetHandleForAddressRange`: a file descriptor for RDMA or dma-buf pins the memory under it. The range is of whole

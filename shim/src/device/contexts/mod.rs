@@ -121,7 +121,14 @@ pub fn current_handle() -> CUcontext {
 /// What the driver answers in the current context whatever is asked: that there is none, or a sticky error.
 pub fn refuses_all() -> Option<Status> {
     match current() {
-        Ok(context) if context.is_null() => Some(INVALID_CONTEXT),
+        Ok(context) if context.is_null() => {
+            let mut device = 0;
+            // SAFETY: the out-parameter is ours. Of a host function of a stream the driver says that it may not call.
+            match driver::get().map(|driver| unsafe { (driver.ctx_get_device)(&mut device) }) {
+                None | Some(SUCCESS) => Some(INVALID_CONTEXT),
+                code => code,
+            }
+        }
         Ok(_) => thread::with(|thread| with_current(thread, |context| context.dead())).flatten(),
         Err(code) => Some(code),
     }
@@ -365,9 +372,12 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
 ///
 /// # Errors
 /// The driver's code when it is not to be talked to: not initialised, gone at exit, the child of a fork.
-pub fn with_owner<R>(with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
-    thread::with(|thread| with_owner_of(thread, with))
+pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
+    thread::with(|thread| with_owner_of(thread, |context, _| with(context)))
 }
+
+/// Whether the context is the current one.
+pub type IsCurrent = bool;
 
 /// The same, with the calling thread's storage at hand.
 ///
@@ -376,12 +386,12 @@ pub fn with_owner<R>(with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R
 #[inline(always)]
 pub fn with_owner_of<R>(
     thread: &Thread,
-    mut with: impl FnMut(&Context) -> Option<R>,
+    mut with: impl FnMut(&Context, IsCurrent) -> Option<R>,
 ) -> Result<Option<R>, Status> {
     let mut tried = 0;
     let with_current = |context: &Context| {
         tried = context.serial;
-        with(context)
+        with(context, true)
     };
     let found = remembered(thread, current()?, with_current, find_pool);
     if let Some(Some(result)) = found {
@@ -392,7 +402,7 @@ pub fn with_owner_of<R>(
         let found = all()
             .iter()
             .filter(|context| context.serial != tried)
-            .find_map(|context| with(context));
+            .find_map(|context| with(context, false));
         if found.is_some() || !is_unsettled(generation) {
             return Ok(found);
         }

@@ -100,6 +100,30 @@ fn large_blocks_stay_in_front_while_threads_meet() {
 }
 
 #[test]
+fn one_barrier_serves_two_blocks_of_the_small_pool() {
+    let backing = Watched::new(1 << 30, false);
+    let pool = Pool::new(fast(), Arc::new(Budget::new(None)));
+    let mut program = Program::new(&pool, &backing);
+    program.lane = Some(0);
+    let mut pairs = |count: u64, size_bytes| {
+        let before = pool.stats();
+        for _ in 0..count {
+            program.allocate(size_bytes, false, false).expect("room");
+            program.end();
+        }
+        let after = pool.stats();
+        let reserved_bytes = after.reserved_bytes.current - before.reserved_bytes.current;
+        (after.fences - before.fences, reserved_bytes)
+    };
+    pairs(8, MIB);
+    assert_eq!(pairs(64, MIB), (32, 0));
+    // Of larger ones a second would cost memory.
+    pairs(8, 3 * MIB);
+    assert_eq!(pairs(64, 3 * MIB), (64, 0));
+    assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+}
+
+#[test]
 fn what_is_in_front_is_no_reason_for_a_refusal() {
     for (capacity_mib, limit_mib) in [(64, None), (1024, Some(64))] {
         let backing = one_stream(capacity_mib * MIB);

@@ -161,12 +161,23 @@ impl Pool {
         }
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
-            self.note_miss(&mut state, own, plan.size_bytes);
+            self.note_miss(&mut state, own, plan.size_bytes, is_ordered);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
         if plan.size_bytes > KEPT_APART_ABOVE_BYTES {
             match (lane, waiting) {
-                (_, Some(lane)) => return self.allocate_behind_fence(state, backing, &plan, lane),
+                (_, Some(lane)) => {
+                    // One barrier for two.
+                    let has_room = lane.has_twin_room(plan.size_bytes);
+                    if let Some(block) = has_room
+                        .then(|| state.search_behind_barrier(&plan))
+                        .flatten()
+                    {
+                        let block = state.carve(block, plan.size_bytes);
+                        return Ok(state.hand_out(block, &request, Origin::Hit));
+                    }
+                    return self.allocate_behind_fence(state, backing, &plan, lane);
+                }
                 // A large block that is kept would be a hole beside which others are cut.
                 (Some(lane), None) if !lane.is_wide() => self.give_large_back(&mut state, lane),
                 (_, None) => {}
@@ -341,6 +352,17 @@ impl State {
             return None;
         };
         Some((block, room(entry, past)?))
+    }
+
+    /// A good block that is behind a barrier.
+    fn search_behind_barrier(&self, plan: &Plan) -> Option<u32> {
+        self.search(
+            plan.kind,
+            plan.size_bytes,
+            plan.below_bytes,
+            SCAN_LIMIT,
+            |_, past| self.is_behind_barrier(past, false).then_some(0),
+        )
     }
 
     /// The best cached block that needs no call of the backing.

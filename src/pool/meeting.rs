@@ -6,11 +6,18 @@
 //! lane keeps large blocks as it keeps small ones, up to [`Meetings::spare_bytes`] of them, and the pool grows by
 //! up to as much beyond its slack before it takes back what is in front. When one thread comes alone again, its large blocks go
 //! back at its next miss, and the next growth gives back what is idle.
+//!
+//! # Decision: a barrier for two
+//! With several streams a large block that is freed and asked for again needs a barrier each time, half a microsecond, if it
+//! is the only one in front. So a lane may keep a second one of the same size, and a request takes another that is behind
+//! a barrier while one waits. Both go back before a large request of another size is cut. Blocks of the small pool only: with larger
+//! ones up to a percent of what was ever live `llama_gen`, replayed as if it had many streams, falls from 90.9 to 86.4 % of utilisation
+//! (and with as many blocks as make a percent, of any sizes, `gpt` from 92.8 to 84.8 %).
 
 use super::allocate::Plan;
 use super::facade::Pool;
 use super::growth::Ladder;
-use super::size::MIB;
+use super::size::{MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
 use super::Backing;
 use crate::pool::growth::share;
@@ -24,6 +31,9 @@ const PART_BELOW: u32 = WINDOW / 16;
 /// Memory that may be spent on threads that meet: at least so much, and a part of what was ever live.
 const SPARE_BYTES: u64 = 128 * MIB;
 const SPARE_PERCENT: u32 = 6;
+
+/// With several streams, a block of so many bytes or less may be kept in front beside another of its size.
+const TWIN_LIMIT_BYTES: u64 = SMALL_LIMIT_BYTES;
 
 /// Which threads missed, as seen under the lock.
 #[derive(Debug, Default)]
@@ -66,18 +76,16 @@ impl Meetings {
 impl Pool {
     /// A request of lane `own` was not served in front.
     #[inline]
-    pub(super) fn note_meeting(&self, state: &mut State, own: Option<usize>) {
+    pub(super) fn note_meeting(&self, state: &mut State, own: Option<usize>, is_ordered: bool) {
         let Some(own) = own else {
             return;
         };
         state.front.meetings.note(own);
         let lane = self.front.lane(own);
+        lane.set_twin_limit(if is_ordered { 0 } else { TWIN_LIMIT_BYTES });
         if state.front.meetings.is_on || lane.is_wide() {
-            let spare_bytes = state
-                .front
-                .meetings
-                .spare_bytes(state.stats.allocated_bytes.peak);
-            lane.set_wide_limit(spare_bytes);
+            let live_bytes = state.stats.allocated_bytes.peak;
+            lane.set_wide_limit(state.front.meetings.spare_bytes(live_bytes));
         }
     }
 

@@ -205,10 +205,16 @@ impl Pool {
 
     /// A request of this size was not served in front. The figures follow, at times.
     #[inline]
-    pub(super) fn note_miss(&self, state: &mut State, own: Option<usize>, size_bytes: u64) {
+    pub(super) fn note_miss(
+        &self,
+        state: &mut State,
+        own: Option<usize>,
+        size_bytes: u64,
+        is_ordered: bool,
+    ) {
         let do_meet = state.front.meetings.is_on();
         state.front.asked.note(size_bytes, do_meet);
-        self.note_meeting(state, own);
+        self.note_meeting(state, own, is_ordered);
         state.front.misses += 1;
         if state.front.folded.len() <= 1 || state.front.misses >= FOLD_EVERY {
             state.front.misses = 0;

@@ -60,21 +60,25 @@ impl Hint {
     }
 }
 
-/// Hints that have to make room, all of one size.
+/// Hints that have to make room, all of one size, or all of sizes that are kept apart.
 #[derive(Debug)]
 pub struct Crowd {
     pub size_bytes: u64,
-    hints: [Hint; DEPTH],
+    hints: [Hint; DEPTH + 1],
     count: usize,
 }
 
 impl Crowd {
-    fn of_one(size_bytes: u64, hint: Hint) -> Self {
-        Crowd {
+    /// Blocks that are kept apart, and one more of them.
+    fn with(crowd: Option<Crowd>, size_bytes: u64, hint: Hint) -> Self {
+        let mut crowd = crowd.unwrap_or(Crowd {
             size_bytes,
-            hints: [hint; DEPTH],
-            count: 1,
-        }
+            hints: [hint; DEPTH + 1],
+            count: 0,
+        });
+        crowd.hints[crowd.count] = hint;
+        crowd.count += 1;
+        crowd
     }
 
     pub fn hints(&self) -> &[Hint] {
@@ -89,6 +93,8 @@ pub struct Bin {
     size_bytes: AtomicU64,
     first: AtomicU32,
     count: AtomicU32,
+    /// Of blocks kept apart: 1 if one was taken since the hand passed ([`Lane::evict_cold`]).
+    was_taken: AtomicU32,
     hints: [AtomicU64; DEPTH],
 }
 
@@ -98,6 +104,7 @@ impl Bin {
             size_bytes: AtomicU64::new(0),
             first: AtomicU32::new(0),
             count: AtomicU32::new(0),
+            was_taken: AtomicU32::new(0),
             hints: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -151,7 +158,7 @@ impl Bin {
     fn evict(&self, size_bytes: u64, count: u32) -> Crowd {
         let mut crowd = Crowd {
             size_bytes,
-            hints: [Hint(0); DEPTH],
+            hints: [Hint(0); DEPTH + 1],
             count: 0,
         };
         while crowd.count < count as usize {
@@ -197,6 +204,10 @@ pub struct Lane {
     wide_bytes: AtomicU64,
     /// The most of them. 0: one block at a time.
     wide_limit_bytes: AtomicU64,
+    /// A block of this size or less may be one of two, where one block is kept.
+    twin_limit_bytes: AtomicU64,
+    /// The bin of `wide` that is looked at first when there is no room.
+    wide_hand: AtomicU32,
 }
 
 impl Lane {
@@ -212,6 +223,8 @@ impl Lane {
             wide: std::array::from_fn(|_| Bin::new()),
             wide_bytes: AtomicU64::new(0),
             wide_limit_bytes: AtomicU64::new(0),
+            twin_limit_bytes: AtomicU64::new(0),
+            wide_hand: AtomicU32::new(0),
         }
     }
 
@@ -241,7 +254,8 @@ impl Lane {
     pub fn has_room(&self, size_bytes: u64) -> bool {
         let fits = |bin: &Bin| bin.count() < depth(size_bytes);
         if size_bytes > KEPT_APART_ABOVE_BYTES && self.is_wide() {
-            return self.has_wide_room(size_bytes) && fits(self.bin_for(size_bytes));
+            return size_bytes <= self.wide_limit_bytes.load(Relaxed)
+                && fits(self.bin_for(size_bytes));
         }
         size_bytes > KEPT_APART_ABOVE_BYTES || self.bin_of(size_bytes).is_none_or(fits)
     }
@@ -253,7 +267,10 @@ impl Lane {
             return false;
         };
         let is_apart = size_bytes > KEPT_APART_ABOVE_BYTES;
-        if bin.count() >= depth(size_bytes) || (is_apart && !self.has_wide_room(size_bytes)) {
+        if bin.count() >= depth(size_bytes) {
+            return false;
+        }
+        if is_apart && !self.has_wide_room(size_bytes) && !self.has_twin_room(size_bytes) {
             return false;
         }
         if is_apart {
@@ -273,14 +290,45 @@ impl Lane {
         }
         if size_bytes > KEPT_APART_ABOVE_BYTES {
             self.count_wide(size_bytes, -1);
+            bin.was_taken.store(1, Relaxed);
         }
     }
 
-    /// Whether one more block that is kept apart may be kept.
+    /// Takes out all of a size that was not asked for lately, to make room for one of another.
+    fn evict_cold(&self, size_bytes: u64) -> Option<Crowd> {
+        let hand = self.wide_hand.load(Relaxed) as usize;
+        for at in (hand..hand + WIDE_BINS).map(|at| at % WIDE_BINS) {
+            self.wide_hand.store(at as u32 + 1, Relaxed);
+            let bin = &self.wide[at];
+            let is_own = bin.size_bytes.load(Relaxed) == size_bytes;
+            let was_taken = bin.was_taken.load(Relaxed) != 0;
+            bin.was_taken.store(0, Relaxed);
+            if bin.count() > 0 && !was_taken && !is_own {
+                return Some(self.evict_wide(bin, DEPTH as u32));
+            }
+        }
+        None
+    }
+
+    /// Whether one more block that is kept apart may be kept, and the others stay.
     #[inline]
     fn has_wide_room(&self, size_bytes: u64) -> bool {
         let kept_bytes = self.wide_bytes.load(Relaxed);
         kept_bytes == 0 || kept_bytes + size_bytes <= self.wide_limit_bytes.load(Relaxed)
+    }
+
+    /// Whether one such block is kept, and another may be.
+    #[inline]
+    pub fn has_twin_room(&self, size_bytes: u64) -> bool {
+        !self.is_wide()
+            && self.wide_bytes.load(Relaxed) == size_bytes
+            && size_bytes <= self.twin_limit_bytes.load(Relaxed)
+            && self.bin_of(size_bytes).is_some_and(|bin| bin.count() == 1)
+    }
+
+    /// A block of so many bytes or less may be one of two; 0: none may.
+    pub fn set_twin_limit(&self, bytes: u64) {
+        self.twin_limit_bytes.store(bytes, Relaxed);
     }
 
     #[inline]
@@ -324,7 +372,15 @@ impl Lane {
         let crowd = if !self.is_wide() {
             self.evict_large()
         } else if !self.has_wide_room(size_bytes) {
-            return Some(Crowd::of_one(size_bytes, hint));
+            let cold = self.evict_cold(size_bytes);
+            if cold.is_none() || !self.has_wide_room(size_bytes) {
+                return Some(Crowd::with(cold, size_bytes, hint));
+            }
+            let bin = self.bin_for(size_bytes);
+            if bin.count() > 0 && bin.size_bytes.load(Relaxed) != size_bytes {
+                return Some(Crowd::with(cold, size_bytes, hint));
+            }
+            cold
         } else {
             let bin = self.bin_for(size_bytes);
             let is_own = bin.size_bytes.load(Relaxed) == size_bytes;
@@ -492,6 +548,33 @@ mod tests {
         assert!(lane.crowd_in(BIG_BYTES, Hint::new(0, 1)).is_none());
         let crowd = lane.crowd_in(2 * BIG_BYTES, Hint::new(0, 2)).expect("full");
         assert_eq!(crowd.hints(), [Hint::new(0, 1)]);
+    }
+
+    #[test]
+    fn large_blocks_of_sizes_that_nobody_takes_make_room() {
+        let hint = |number| Hint::new(0, number);
+        let lane = Lane::new();
+        lane.set_wide_limit(16 << 20);
+        let keep = |size_bytes, number| {
+            lane.keep(size_bytes, hint(number)) || lane.crowd_in(size_bytes, hint(number)).is_none()
+        };
+        assert!((0..8).all(|number| keep(1 << 20, number)));
+        assert!((8..10).all(|number| keep(4 << 20, number)), "16 MiB in all");
+        assert!(!lane.has_wide_room(4 << 20) && lane.has_room(4 << 20));
+        let bin = lane.bin_of(4 << 20).expect("made");
+        lane.drop_hint(bin, 4 << 20, true);
+        assert!(keep(4 << 20, 10));
+        let cold = lane.crowd_in(4 << 20, hint(11)).expect("1 MiB is cold");
+        let out: Vec<u64> = cold.hints().iter().map(|hint| hint.sequence()).collect();
+        assert_eq!(out, (0..8).collect::<Vec<_>>());
+        assert!(keep(4 << 20, 12), "16 MiB again");
+        let own = lane.crowd_in(4 << 20, hint(13)).expect("no other is left");
+        assert_eq!(own.hints(), [hint(13)]);
+        assert!(!lane.has_room(17 << 20));
+        lane.set_wide_limit(0);
+        let crowd = lane.crowd_in(1 << 20, hint(14)).expect("one at a time");
+        assert_eq!(crowd.hints().len(), 4);
+        assert_eq!(lane.wide_hints().collect::<Vec<_>>(), [hint(14)]);
     }
 
     #[test]

@@ -588,11 +588,12 @@ fn blocks_go_from_thread_to_thread_in_front() {
 /// Large blocks that lanes keep while threads meet at the lock, taken, freed and asked for by another beside a trim.
 #[test]
 fn large_blocks_of_threads_that_meet() {
-    for with_trim in [false, true] {
-        let name = format!("large blocks of threads that meet, trimmed meanwhile: {with_trim}");
+    for (has_order, with_trim) in [(true, false), (true, true), (false, true)] {
+        let name =
+            format!("large blocks of threads that meet, ordered {has_order}, trimmed {with_trim}");
         explore(&name, move || {
             let mut stage = Stage::new(plain(), 64 * MIB, None);
-            stage.backing.sole_stream.store(true, SeqCst);
+            stage.backing.sole_stream.store(has_order, SeqCst);
             let work = |program: &mut crate::pool_support::program::Program| {
                 for size_bytes in [700 << 10, 3 * MIB, 700 << 10] {
                     program.allocate(size_bytes, false, false).expect("room");

@@ -57,7 +57,8 @@ def difference(native, shimmed, settings):
     """The first line that differs, with those before it; nothing if none does."""
     native, shimmed = expected(native, settings) + ["nothing"], expected(shimmed, settings) + ["nothing"]
     for at, (one, other) in enumerate(zip(native, shimmed)):
-        if one != other:
+        # What is not zero natively may be.
+        if one != other and not (re.fullmatch(r"zero \d+ 0 0", one) and other == one[:-1] + "1"):
             return native[max(0, at - 3):at] + ["native: " + one, "shim:   " + other]
     return []
 

@@ -10,7 +10,8 @@ static void look_at_new(int number, const operation *o, memory_slot *m)
         contents(m->address, m->bytes, &code);
         printf("zero %d %d %d\n", number, code, all_zero(m->bytes));
     }
-    printf("aligned %d %d\n", number, m->address % (m->bytes > 1 << 20 ? 2 << 20 : 512) == 0);
+    /* A driver packs what is smaller than 2 MiB (measured), the simulated one up to 1 MiB. */
+    printf("aligned %d %d\n", number, m->address % (m->bytes >= 2 << 20 || (!gpu && m->bytes > 1 << 20) ? 2 << 20 : 512) == 0);
 }
 
 static void allocate(int number, const operation *o, memory_slot *m)
@@ -80,7 +81,8 @@ static void read_block(int number, const operation *o, memory_slot *m)
     m->busy = 0;
     uint64_t sum = contents(m->address, m->bytes, &code);
     if (m->written) SAY("slot %d: %d %016llx", o->slot, code, (unsigned long long)sum);
-    else if (!m->ordered && !m->managed) printf("zero %d slot %d: %d %016llx\n", number, o->slot, code, (unsigned long long)sum);
+    /* On a GPU what nobody has written to is not always zero (measured). */
+    else if (!gpu && !m->ordered && !m->managed) printf("zero %d slot %d: %d %016llx\n", number, o->slot, code, (unsigned long long)sum);
 }
 
 static void free_block(int number, const operation *o, memory_slot *m)

@@ -6,7 +6,8 @@
  *
  * Threads take turns, so that what is printed depends on nothing but the driver's answers. Work on one block is ordered by events; nothing orders
  * it with what a freed block was used for, because the driver's cuMemFree owes that. Addresses, handles, and memory that nobody has written to
- * and that is not known to be zero natively are not printed. Lines that begin with `host`, `zero` or `aligned` tell what CUSHION_MODE=fast gives up.
+ * and that is not known to be zero natively are not printed. Lines that begin with `host`, `zero` or `aligned` tell what CUSHION_MODE=fast gives up;
+ * a `zero` line that ends with 0 says that the driver promises nothing there.
  */
 #include "../sim-driver/tests/c/simtest.h"
 #include "operations.h"

@@ -117,6 +117,10 @@ api! {
             return Ok(());
         }
         let capturing = st.streams[&key].capture.is_some();
+        // Memory of cuMemAlloc is freed as cuMemFree would, as far as other streams' captures go (measured).
+        if !capturing && st.ranges.at(p).is_some_and(|r| !r.leaving && r.kind == Kind::Device) {
+            st.refuse_while_capturing(None)?;
+        }
         match st.ranges.at_mut(p) {
             Some(r) if !r.leaving && matches!(r.kind, Kind::Device | Kind::Async(_) | Kind::Graph) => {
                 r.leaving = !capturing;

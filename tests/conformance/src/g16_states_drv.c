@@ -124,7 +124,7 @@ static void second_context(void)
         CKD(cuCtxDestroy_v2(other));
     }
     CUcontext now = (CUcontext)5;
-    CKD(cuCtxGetCurrent(&now));
+    DRC_REC("get_current_at_end", cuCtxGetCurrent(&now));
     RECORD("current_at_end=%s", now == primary ? "primary" : now ? "other" : "none");
 }
 
@@ -317,7 +317,7 @@ static void free_of_other_kinds(void)
     SAY("flags", cuMemHostGetFlags(&flags, (void *)(uintptr_t)p));
     SAY("ipc-close", cuIpcCloseMemHandle(p));
     flush("of_freed_memory");
-    CKD(cuMemFreeHost(host));
+    DRC_REC("free_host_at_last", cuMemFreeHost(host));
     free(plain);
 }
 
@@ -332,11 +332,9 @@ static void many_attributes(void)
     unsigned long long start_ = 9, id = 9;
     CUpointer_attribute list[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                    CU_POINTER_ATTRIBUTE_BUFFER_ID };
-    void *data[] = { &type, size, &start_, &id }, *holes[] = { &type, NULL, &start_, NULL };
+    void *data[] = { &type, size, &start_, &id };
     CUpointer_attribute wrong[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE, (CUpointer_attribute)9999 };
     SAY("none", cuPointerGetAttributes(0, list, data, p));
-    SAY("no-list", cuPointerGetAttributes(2, NULL, data, p));
-    SAY("no-data", cuPointerGetAttributes(2, list, NULL, p));
     SAY("wrong", cuPointerGetAttributes(2, wrong, data, p));
     flush("arguments");
     CUdeviceptr at[] = { p, p + 2500, p + 4999, p + 5000, p + 5119, 0, 0x10 };
@@ -348,9 +346,7 @@ static void many_attributes(void)
     SAY("both", cuMemGetAddressRange_v2(NULL, NULL, p));
     SAY("behind", cuMemGetAddressRange_v2(NULL, NULL, p + 5000));
     flush("range");
-    (void)holes;
     unsigned on = 1, off = 0;
-    SAY("set-null", cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
     SAY("set-type", cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
     SAY("set-id", cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_BUFFER_ID, p));
     SAY("set-behind", cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + 5000));
@@ -639,7 +635,7 @@ static void read_all(int fd, void *to, size_t n)
 static void import(int from, int to)
 {
     handles h;
-    CUdeviceptr p[4], again = 5, q = 5, base;
+    CUdeviceptr p[4], q = 5, base;
     size_t size;
     unsigned long long v;
     char host[8], byte = 1;
@@ -647,7 +643,6 @@ static void import(int from, int to)
     start();
     SAY("flags-0", cuIpcOpenMemHandle_v2(&q, h.handle[0], 0));
     SAY("flags-2", cuIpcOpenMemHandle_v2(&q, h.handle[0], 2));
-    SAY("no-pointer", cuIpcOpenMemHandle_v2(NULL, h.handle[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     flush("open_wrongly");
     for (int i = 0; i < 4; i++) {
         CUresult e = cuIpcOpenMemHandle_v2(&p[i], h.handle[i], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
@@ -672,7 +667,6 @@ static void import(int from, int to)
     SAY("close-garbage", cuIpcCloseMemHandle(0x4000));
     flush("close");
     ask("closed", p[0]);
-    (void)again;
     for (int i = 1; i < 4; i++)
         if (p[i]) SAY("close", cuIpcCloseMemHandle(p[i]));
     flush("close_rest");
@@ -704,7 +698,6 @@ static void ipc_each_call(void)
     CUipcMemHandle wrong;
     SAY("freed", cuIpcGetMemHandle(&wrong, q));
     SAY("null", cuIpcGetMemHandle(&wrong, 0));
-    SAY("no-handle", cuIpcGetMemHandle(NULL, p[0]));
     SAY("garbage", cuIpcGetMemHandle(&wrong, 0x4000));
     SAY("behind", cuIpcGetMemHandle(&wrong, p[0] + 5000));
     SAY("own", cuIpcOpenMemHandle_v2(&q, h.handle[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
@@ -750,10 +743,7 @@ static void every_look_up(void)
             RECORD("%s.%u=%s", names[n], f, said);
             said[0] = 0;
         }
-    CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
     void *p = (void *)7;
-    SAY("no-name", cuGetProcAddress_v2(NULL, &p, 13000, 0, &status));
-    SAY("no-place", cuGetProcAddress_v2("cuMemAlloc", NULL, 13000, 0, &status));
     SAY("no-status", cuGetProcAddress_v2("cuMemAlloc", &p, 13000, 0, NULL));
     SAY("no-status-unknown", cuGetProcAddress_v2("cuNoSuchFunction", &p, 13000, 0, NULL));
     flush("arguments");

@@ -55,8 +55,17 @@ static void CUDA_CB in_callback(CUstream s, CUresult e, void *data)
     (void)s, (void)e;
     in_host_function(data);
 }
+static void hangs(int signal)
+{
+    static const char text[] = "SKIP drv-host-functions: a call in a host function does not return\n";
+    (void)signal;
+    if (write(1, text, sizeof text - 1) < 0) _exit(1);
+    _exit(77);
+}
 static void host_functions(void)
 {
+    signal(SIGALRM, hangs);
+    alarm(15);
     start();
     CKD(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
     CKD(cuMemAlloc_v2(&live, 70000));
@@ -137,9 +146,9 @@ static void abandoned_captures(void)
         say("destroy", cuStreamDestroy_v2(abandoned));
         char key[32];
         snprintf(key, sizeof key, "mode_%d", mode);
+        say("alloc-later", cuMemAlloc_v2(&q, 70000));
+        say("free-later", cuMemFree_v2(q));
         flush(key);
-        CKD(cuMemAlloc_v2(&q, 70000));
-        CKD(cuMemFree_v2(q));
         cuMemFree_v2(p);
     }
 }
@@ -187,7 +196,9 @@ static void cut_short_captures(void)
     say("alloc", cuMemAlloc_v2(&q, 70000));
     say("free", cuMemFree_v2(p));
     flush("after_stream");
-    CKD(cuCtxCreate_v4(&other, NULL, 0, device));
+    CUresult e = cuCtxCreate_v4(&other, NULL, 0, device);
+    DRC_REC("create_context", e);
+    if (e) return;
     CKD(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
     CKD(cuMemAlloc_v2(&p, 70000));
     CKD(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -243,10 +254,11 @@ static void old_contexts(void)
         e = cuCtxCreate_found(&c[2], 0, device);
         RECORD("create_v1=%d", code(e));
         if (!e) {
-            CKD(cuMemAlloc_v2(&p[2], 70000));
-            CKD(cuCtxPopCurrent_found(&popped));
-            CKD(cuCtxDestroy_v2(c[2]));
-            RECORD("free_of_v1=%d", code(cuMemFree_v2(p[2])));
+            say("alloc", cuMemAlloc_v2(&p[2], 70000));
+            say("pop", cuCtxPopCurrent_found(&popped));
+            say("destroy", cuCtxDestroy_v2(c[2]));
+            say("free", cuMemFree_v2(p[2]));
+            flush("v1");
         }
     }
     CKD(cuCtxSetCurrent(primary));

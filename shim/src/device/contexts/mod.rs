@@ -129,7 +129,9 @@ pub fn refuses_all() -> Option<Status> {
                 code => code,
             }
         }
-        Ok(_) => thread::with(|thread| with_current(thread, |context| context.dead())).flatten(),
+        Ok(context) => thread::with(|thread| {
+            remembered(thread, context, |context| context.dead(), find_pool).flatten()
+        }),
         Err(code) => Some(code),
     }
 }

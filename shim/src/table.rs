@@ -331,6 +331,8 @@ hooks! {
     Count cuMemFreeHost(address: *mut c_void) = host::free_host;
     Count cuMemHostRegister(address: *mut c_void, size_bytes: usize, flags: c_uint) = host::register;
     Count cuMemHostRegister_v2(address: *mut c_void, size_bytes: usize, flags: c_uint) = host::register;
+    Effect cuMemHostGetDevicePointer_v2(device_address: *mut CUdeviceptr, address: *mut c_void, flags: c_uint) = host::device_pointer;
+    Effect cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void) = host::flags;
     Count cuMemHostUnregister(address: *mut c_void) = host::unregister;
     Count cuArrayCreate_v2(array: *mut *mut c_void, descriptor: *const ArrayDescriptor) = array::create;
     Count cuArray3DCreate_v2(array: *mut *mut c_void, descriptor: *const Array3dDescriptor) = array::create_3d;

@@ -2,7 +2,8 @@
 //! of it, it can see whether a free waited (design.md, "Free and reuse").
 
 use crate::abi::*;
-use crate::device::{blocks, reclaim, settings};
+use crate::device::blocks::{self, Seen};
+use crate::device::{reclaim, settings};
 use crate::ledger::{self, Kind, Space};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -81,6 +82,38 @@ pub unsafe fn host_alloc(
 /// The address that the driver is asked about: of a freed block, one that no allocation has ever had.
 fn asked(address: Host) -> Host {
     blocks::seen(address as CUdeviceptr).asked(address as CUdeviceptr) as Host
+}
+
+/// The same where the driver takes mapped device memory for host memory (measured: it answers 0 for it).
+fn asked_as_host(address: Host) -> Host {
+    match blocks::seen(address as CUdeviceptr) {
+        Seen::Block {
+            mapped_for: Some(_),
+            ..
+        } => blocks::NOWHERE as Host,
+        seen => seen.asked(address as CUdeviceptr) as Host,
+    }
+}
+
+/// `cuMemHostGetDevicePointer_v2`.
+pub unsafe fn device_pointer(
+    real: unsafe extern "C" fn(*mut CUdeviceptr, Host, c_uint) -> Status,
+    device_address: *mut CUdeviceptr,
+    address: Host,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's arguments, or an address that the driver refuses.
+    unsafe { real(device_address, asked_as_host(address), flags) }
+}
+
+/// `cuMemHostGetFlags`.
+pub unsafe fn flags(
+    real: unsafe extern "C" fn(*mut c_uint, Host) -> Status,
+    flags: *mut c_uint,
+    address: Host,
+) -> Status {
+    // SAFETY: as above.
+    unsafe { real(flags, asked_as_host(address)) }
 }
 
 /// `cuMemFreeHost`.

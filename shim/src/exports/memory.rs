@@ -119,8 +119,13 @@ pub unsafe fn alloc_pitch(
             SUCCESS
         }
         By::Refusal => {
-            // SAFETY: as above.
-            unsafe { address.write(0) };
+            // SAFETY: as above. When memory is short, the driver has found the pitch already.
+            unsafe {
+                address.write(0);
+                if answer.code() == OUT_OF_MEMORY {
+                    pitch_bytes.write(pitch);
+                }
+            }
             answer.code()
         }
         By::Driver => direct(address, size as u64, native),

@@ -187,7 +187,15 @@ pub unsafe fn set_attribute(
             real(value, attribute, address)
         });
     }
-    // SAFETY: the caller's arguments, unchanged.
+    // The driver refuses to set anything else, but for another reason if the memory is mapped.
+    let address = match blocks::seen(address) {
+        Seen::Block {
+            mapped_for: Some(_),
+            ..
+        } => blocks::NOWHERE,
+        _ => address,
+    };
+    // SAFETY: the caller's arguments; only the address may be another.
     unsafe { real(value, attribute, address) }
 }
 

@@ -278,7 +278,6 @@ static void async_arguments(void)
     SAY("free", cuMemFree_v2(q));
     SAY("async", cuMemFreeAsync(q, s));
     flush("free_of_async");
-    CKD(cuStreamSynchronize(s));
 }
 
 /* Of host memory, managed memory, a module's variable. */
@@ -424,6 +423,9 @@ static void in_capture(CUstreamCaptureMode mode, int elsewhere)
     CKD(cuStreamCreate(&other_stream, CU_STREAM_NON_BLOCKING));
     for (unsigned i = 0; i < CONF_N(acts); i++) {
         CUgraph graph = NULL;
+        /* Where the capture does not refuse it, a driver (580.159) dies of that. */
+        int is_refused = mode == CU_STREAM_CAPTURE_MODE_GLOBAL || (mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && !elsewhere);
+        if (!is_refused && acts[i].act == a_free_async_freed) continue;
         CKD(cuMemAlloc_v2(&live, 70000));
         CKD(cuMemAlloc_v2(&freed, 70000));
         CKD(cuMemFree_v2(freed));

@@ -99,13 +99,16 @@ api! {
     }
     fn cuMemHostGetDevicePointer_v2(out: *mut Ptr, p: Ptr, flags: u32) {
         let st = lock();
-        let r = st.ranges.find(p).filter(|r| r.on_host() && flags == 0).ok_or(INVALID_VALUE)?;
+        // Mapped device memory is taken for host memory (measured).
+        let fits = |r: &&Range| (r.on_host() || matches!(r.kind, Kind::Mapped(_))) && flags == 0;
+        let r = st.ranges.find(p).filter(fits).ok_or(INVALID_VALUE)?;
         put(out, p.max(r.base))
     }
     fn cuMemHostGetFlags(flags: *mut u32, p: Ptr) {
         let st = lock();
         match st.ranges.find(p).map(|r| r.kind) {
             Some(Kind::Pinned(f) | Kind::Registered(f)) => put(flags, f),
+            Some(Kind::Mapped(_)) => put(flags, 0),
             _ => Err(INVALID_VALUE),
         }
     }

@@ -215,9 +215,10 @@ api! {
         if pitch.is_null() || !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
             return Err(INVALID_VALUE);
         }
-        let row = (width as u64).checked_next_multiple_of(PITCH).ok_or(OUT_OF_MEMORY)?;
-        alloc(out, row.checked_mul(height as u64).ok_or(OUT_OF_MEMORY)?, false)?;
-        put(pitch, row as usize)
+        let row = (width as u64).checked_next_multiple_of(PITCH).ok_or(INVALID_VALUE)?;
+        // Found before the memory (measured).
+        put(pitch, row as usize)?;
+        alloc(out, row.checked_mul(height as u64).ok_or(INVALID_VALUE)?, false)
     }
     fn cuMemFree_v2(p: Ptr) {
         free(p)

@@ -126,7 +126,7 @@ api! {
         Ok(())
     }
     fn cuPointerSetAttribute(data: *const c_void, which: i32, p: Ptr) {
-        if data.is_null() || which != SYNC_MEMOPS {
+        if data.is_null() {
             return Err(INVALID_VALUE);
         }
         let on = *data.cast::<u8>() != 0;
@@ -134,6 +134,9 @@ api! {
         let r = st.ranges.find_mut(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
         if matches!(r.kind, Kind::Mapped(_)) {
             return Err(NOT_SUPPORTED);
+        }
+        if which != SYNC_MEMOPS {
+            return Err(INVALID_VALUE);
         }
         r.sync_memops = on;
         Ok(())

@@ -144,7 +144,7 @@ impl DriverPages {
             return NOT_SUPPORTED;
         };
         let mut flags = 0;
-        match Current::enter(driver, self.context as CUcontext) {
+        let code = match Current::enter(driver, self.context as CUcontext) {
             Err(code) => code,
             // SAFETY: the out-parameter is ours; the context is current.
             Ok(_current) => match unsafe { get(&mut flags) } {
@@ -152,6 +152,11 @@ impl DriverPages {
                 SUCCESS => unsafe { set(flags | CTX_SYNC_MEMOPS) },
                 code => code,
             },
+        };
+        match code {
+            // Natively the attribute can be set all the same.
+            code if contexts::is_sticky(code) => SUCCESS,
+            code => code,
         }
     }
 

@@ -65,7 +65,8 @@ unsafe fn end(stream: Handle, out: *mut Handle) -> R {
         c.invalid = true;
         return Err(STREAM_CAPTURE_UNMATCHED);
     }
-    if c.thread != thread() && c.mode != RELAXED {
+    // That it can no longer succeed is told to any thread (measured).
+    if !c.invalid && c.thread != thread() && c.mode != RELAXED {
         return Err(STREAM_CAPTURE_WRONG_THREAD);
     }
     let Some(c) = st.forget_capture(id) else {

@@ -56,6 +56,13 @@ impl State {
         Ok(context)
     }
 
+    /// The sticky error of the calling thread's context, if there are both.
+    pub fn current_error(&mut self) -> R {
+        let top = self.top();
+        let error = self.contexts.get(&top).and_then(|c| c.error);
+        error.map_or(Ok(()), Err)
+    }
+
     pub fn current_device(&mut self) -> R<(Handle, i32)> {
         let context = self.current()?;
         Ok((context, self.contexts[&context].device))
@@ -256,6 +263,10 @@ api! {
         put_opt(flags, set);
         put_opt(active, st.contexts.get(&key).is_some_and(|c| c.alive) as i32);
         Ok(())
+    }
+    fn cuCtxCreate(out: *mut Handle, flags: u32, device: i32) {
+        // What a driver of CUDA 13 answers, whatever it is asked for (measured).
+        Err(OUT_OF_MEMORY)
     }
     fn cuCtxCreate_v2(out: *mut Handle, flags: u32, device: i32) {
         create(out, flags, device)

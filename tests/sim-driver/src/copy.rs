@@ -233,9 +233,6 @@ pub fn copy(mut c: Copy3, device_to: bool, device_from: bool, stream: Option<Han
         (c.from.place, c.from.x, c.from.y, c.from.z) = (Place::Bytes(Arc::new(bytes)), 0, 0, 0);
     }
     let host_target = matches!(to, Where::Pageable) || touches_host(&st, &c);
-    if mode == Mode::Sync {
-        st.refuse_while_capturing(None)?;
-    }
     let point = st.submit(key, Action::Copy(c))?;
     let waits = match mode {
         // Between device addresses the host does not wait.

@@ -12,6 +12,7 @@ const DEVICE_MAP: u32 = 2;
 unsafe fn alloc(out: *mut Ptr, size: usize, flags: u32) -> R {
     let mut st = lock();
     let (context, device) = st.current_device()?;
+    st.refuse_while_capturing(None)?;
     if out.is_null() || flags > 7 {
         return Err(INVALID_VALUE);
     }
@@ -67,7 +68,12 @@ api! {
         if p == 0 || size == 0 {
             return Err(INVALID_VALUE);
         }
-        if !st.ranges.overlapping(p, p + size as u64).is_empty() {
+        let end = p.checked_add(size as u64).ok_or(INVALID_VALUE)?;
+        // The host cannot reach device memory, live or not (measured of live memory, mapped too).
+        if st.in_window(p) || st.in_window(end - 1) {
+            return Err(INVALID_VALUE);
+        }
+        if !st.ranges.overlapping(p, end).is_empty() {
             return Err(HOST_MEMORY_ALREADY_REGISTERED);
         }
         st.ranges.add(Range {

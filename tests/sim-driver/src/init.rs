@@ -4,7 +4,7 @@ use crate::config;
 use crate::device::Device;
 use crate::entry::{ENDED, FORKED, READY};
 use crate::pool::Pool;
-use crate::state::lock;
+use crate::state::{lock, watch_threads};
 use crate::stats;
 use std::ffi::c_char;
 use std::sync::atomic::Ordering::*;
@@ -48,6 +48,7 @@ fn init() -> R {
         libc::pthread_atfork(None, None, Some(forked));
         libc::atexit(ending);
     }
+    watch_threads();
     READY.store(true, Release);
     Ok(())
 }

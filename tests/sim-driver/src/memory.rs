@@ -121,15 +121,13 @@ impl State {
 unsafe fn alloc(out: *mut Ptr, size: u64, managed: bool) -> R {
     let mut st = lock();
     let (context, device) = st.current_device()?;
-    if out.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    // SAFETY: not null; the caller vouches for it. Failures leave a null pointer, as natively.
+    // Refused for a capture before its arguments are looked at (measured).
+    st.refuse_while_capturing(None)?;
+    // SAFETY: the caller vouches for it. Failures leave a null pointer, as natively.
     unsafe { put(out, 0)? };
     if size == 0 {
         return Err(INVALID_VALUE);
     }
-    st.refuse_while_capturing(None)?;
     let p = if managed {
         st.alloc_host(context, device, size, Kind::Managed)?
     } else {
@@ -142,29 +140,22 @@ unsafe fn alloc(out: *mut Ptr, size: u64, managed: bool) -> R {
 }
 
 pub fn free(p: Ptr) -> R {
-    if p == 0 {
-        return Ok(());
-    }
     let mut st = lock();
-    let (context, device, size, kind) = match st.ranges.at(p) {
-        Some(r) if !r.leaving => (r.context, r.device, r.size, r.kind),
-        _ => {
-            let top = st.top();
-            if let Some(Err(code)) = st
-                .contexts
-                .get(&top)
-                .and_then(|c| c.error)
-                .map(Err::<(), _>)
-            {
-                return Err(code);
-            }
-            return Err(INVALID_VALUE);
+    let block = st.ranges.at(p).filter(|r| !r.leaving);
+    let (context, device, size, kind) = match block {
+        Some(r) => (r.context, r.device, r.size, r.kind),
+        None => {
+            // The current context's error and captures come before what is wrong with the address (measured).
+            st.current_error()?;
+            st.refuse_while_capturing(None)?;
+            return if p == 0 { Ok(()) } else { Err(INVALID_VALUE) };
         }
     };
     if !matches!(
         kind,
         Kind::Device | Kind::Async(_) | Kind::Managed | Kind::Graph | Kind::External
     ) {
+        st.refuse_while_capturing(None)?;
         return Err(INVALID_VALUE);
     }
     if context != 0 {
@@ -211,6 +202,9 @@ api! {
         alloc(out, size as u64, true)
     }
     fn cuMemAllocPitch_v2(out: *mut Ptr, pitch: *mut usize, width: usize, height: usize, element: u32) {
+        // Told first of all, whatever is wrong with the call (measured).
+        put_opt(out, 0);
+        put_opt(pitch, 0);
         lock().current()?;
         if pitch.is_null() || !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
             return Err(INVALID_VALUE);
@@ -234,7 +228,12 @@ api! {
         put(total, config::get().memory as usize)
     }
     fn cuMemGetAddressRange_v2(base: *mut Ptr, size: *mut usize, p: Ptr) {
-        let st = lock();
+        let mut st = lock();
+        st.current()?;
+        if base.is_null() && size.is_null() {
+            // Nothing is asked: nothing is looked up (measured).
+            return Ok(());
+        }
         let r = st.ranges.find(p).filter(|r| !r.leaving).ok_or(NOT_FOUND)?;
         put_opt(base, r.base);
         put_opt(size, r.size as usize);

@@ -23,6 +23,13 @@ macro_rules! stub {
 
 include!(concat!(env!("OUT_DIR"), "/names.rs"));
 
+/// Flags of cuGetProcAddress; with both, the second counts (measured).
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+/// The version that brought the functions for the calling thread's own stream.
+const FIRST_TWINS: i32 = 7000;
+
 /// Found, no such name, or not in this version.
 enum Answer {
     Found(*mut c_void),
@@ -41,13 +48,18 @@ fn look_up(name: &str, version: i32, per_thread: bool) -> Answer {
     let from = NAMES.partition_point(|n| n.base < name);
     let rows = NAMES[from..].iter().take_while(|n| n.base == name);
     let mut known = false;
+    // Where there are twins, what came before the first of all twins is too old (measured).
+    let twins = per_thread && rows.clone().any(|r| r.per_thread && r.version <= newest);
+    let oldest = if twins { FIRST_TWINS } else { 0 };
     let mut best: Option<&Name> = None;
     for row in rows.filter(|r| r.version <= newest) {
         known = true;
-        if row.version > version || (row.per_thread && !per_thread) {
+        // A version below 0 is a very new one (measured).
+        let fits = row.version >= oldest && row.version as u32 <= version as u32;
+        if !fits || (row.per_thread && !per_thread) {
             continue;
         }
-        let better = |b: &Name| (row.per_thread, row.version) > (b.per_thread, b.version);
+        let better = |b: &Name| (row.version, row.per_thread) > (b.version, b.per_thread);
         if best.is_none_or(better) {
             best = Some(row);
         }
@@ -68,12 +80,16 @@ unsafe fn answer(
     flags: u64,
     status: Option<*mut i32>,
 ) -> R {
-    if name.is_null() || out.is_null() || flags > 2 || version > config::get().driver_version {
+    if name.is_null()
+        || out.is_null()
+        || flags & !(LEGACY | PER_THREAD) != 0
+        || version > config::get().driver_version
+    {
         return Err(INVALID_VALUE);
     }
     // SAFETY: not null, a C string by contract.
     let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("");
-    let (pointer, code) = match look_up(name, version, flags == 2) {
+    let (pointer, code) = match look_up(name, version, flags & PER_THREAD != 0) {
         Answer::Found(p) => (p, 0),
         Answer::Unknown => (std::ptr::null_mut(), 1),
         Answer::TooOld => (std::ptr::null_mut(), 2),
@@ -100,7 +116,7 @@ api! {
         answer(symbol, pfn, version, flags, Some(status))
     }
     fn cuGetProcAddress_v2_ptsz(symbol: *const c_char, pfn: *mut *mut c_void, version: i32, flags: u64, status: *mut i32) {
-        answer(symbol, pfn, version, if flags == 0 { 2 } else { flags }, Some(status))
+        answer(symbol, pfn, version, if flags == 0 { PER_THREAD } else { flags }, Some(status))
     }
     fn cuGetExportTable(table: *mut *const c_void, id: *const c_void) {
         Err(NOT_SUPPORTED)

@@ -100,12 +100,17 @@ fn value_of_unknown(which: i32) -> Option<Value> {
 
 api! {
     fn cuPointerGetAttribute(data: *mut c_void, which: i32, p: Ptr) {
-        let st = lock();
+        let mut st = lock();
+        let context = st.top();
         let r = st.ranges.find(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
+        // Where it is depends on who asks (measured).
+        if which == DEVICE_POINTER && context == 0 {
+            return Err(INVALID_CONTEXT);
+        }
         value(&st, r, which, p)?.write(data)
     }
     fn cuPointerGetAttributes(count: u32, which: *const i32, data: *const *mut c_void, p: Ptr) {
-        if which.is_null() || data.is_null() {
+        if count == 0 || which.is_null() || data.is_null() {
             return Err(INVALID_VALUE);
         }
         let st = lock();
@@ -131,14 +136,18 @@ api! {
         }
         let on = *data.cast::<u8>() != 0;
         let mut st = lock();
-        let r = st.ranges.find_mut(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
-        if matches!(r.kind, Kind::Mapped(_)) {
+        let r = st.ranges.find(p).filter(|r| !r.leaving).ok_or(INVALID_VALUE)?;
+        let mapped = matches!(r.kind, Kind::Mapped(_));
+        st.refuse_while_capturing(None)?;
+        if mapped {
             return Err(NOT_SUPPORTED);
         }
         if which != SYNC_MEMOPS {
             return Err(INVALID_VALUE);
         }
-        r.sync_memops = on;
+        if let Some(r) = st.ranges.find_mut(p) {
+            r.sync_memops = on;
+        }
         Ok(())
     }
     fn cuMemGetHandleForAddressRange(out: *mut c_void, p: Ptr, size: usize, kind: i32, flags: u64) {

@@ -2,7 +2,7 @@
 use crate::abi::*;
 use crate::action::Action;
 use crate::config;
-use crate::ranges::Kind;
+use crate::ranges::{Kind, Range};
 use crate::state::{lock, State};
 use std::ffi::c_void;
 
@@ -117,8 +117,9 @@ api! {
             return Ok(());
         }
         let capturing = st.streams[&key].capture.is_some();
-        // Memory of cuMemAlloc is freed as cuMemFree would, as far as other streams' captures go (measured).
-        if !capturing && st.ranges.at(p).is_some_and(|r| !r.leaving && r.kind == Kind::Device) {
+        // All but stream-ordered memory is freed as cuMemFree would, as far as other streams' captures go (measured).
+        let in_order = |r: &Range| !r.leaving && matches!(r.kind, Kind::Async(_) | Kind::Graph);
+        if !capturing && !st.ranges.at(p).is_some_and(in_order) {
             st.refuse_while_capturing(None)?;
         }
         match st.ranges.at_mut(p) {

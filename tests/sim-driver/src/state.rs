@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::capture::Capture;
 use crate::context::Context;
 use crate::device::Device;
+use crate::entry::FORKED;
 use crate::event::Event;
 use crate::external::External;
 use crate::graph::{Exec, Graph};
@@ -15,7 +16,9 @@ use crate::ranges::Ranges;
 use crate::stream::Stream;
 use crate::vmm::{Physical, Reservation};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock};
 
 pub type Table<T> = BTreeMap<Handle, T>;
 
@@ -63,7 +66,14 @@ impl State {
     }
 
     pub fn thread(&mut self) -> &mut Thread {
-        self.threads.entry(crate::entry::thread()).or_default()
+        let thread = crate::entry::thread();
+        self.threads.entry(thread).or_insert_with(|| {
+            if let Some(&key) = AT_END_OF_THREAD.get() {
+                // SAFETY: the key was made by `watch_threads`; its value is only seen to be there.
+                unsafe { libc::pthread_setspecific(key, std::ptr::dangling()) };
+            }
+            Thread::default()
+        })
     }
 
     pub fn device(&mut self, ordinal: i32) -> R<&mut Device> {
@@ -71,6 +81,25 @@ impl State {
             .ok()
             .and_then(|i| self.devices.get_mut(i))
             .ok_or(INVALID_DEVICE)
+    }
+}
+
+/// A thread's contexts end before the destructors of the thread storage that the program made after `cuInit` (measured).
+static AT_END_OF_THREAD: OnceLock<libc::pthread_key_t> = OnceLock::new();
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    // A forked child has nothing, and its lock may never be released.
+    if !FORKED.load(Acquire) {
+        lock().threads.remove(&crate::entry::thread());
+    }
+}
+
+/// Has the driver told of each thread's end from here on; called once, by `cuInit`.
+pub fn watch_threads() {
+    let mut key = 0;
+    // SAFETY: the out-parameter is ours; the function lives as long as the library, which is never unloaded.
+    if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
+        let _ = AT_END_OF_THREAD.set(key);
     }
 }
 

@@ -114,7 +114,7 @@ fn other_processes() {
 
 #[test]
 fn life() {
-    for case in ["before-init", "contexts", "forks", "names"] {
+    for case in ["before-init", "contexts", "threads", "forks", "names"] {
         run("process", &[case], &[]);
     }
 }

@@ -22,12 +22,24 @@ static R mem_create(void)
     return e;
 }
 static R ctx_record(void) { return cuCtxRecordEvent(context, event); }
+static R alloc_nothing(void) { return cuMemAlloc_v2(NULL, 0) == 900 ? 900 : 0; }
+static R free_null(void) { return cuMemFree_v2(0); }
+static R free_unknown(void) { return cuMemFree_v2(0x4000) == 900 ? 900 : 0; }
+static R free_async_unknown(void) { return cuMemFreeAsync(0x4000, other) == 900 ? 900 : 0; }
+static R host_alloc(void) { void *p; R e = cuMemHostAlloc(&p, 64, 0); if (!e) cuMemFreeHost(p); return e; }
+static R sync_memops(void) { unsigned on = 1; return cuPointerSetAttribute(&on, 6, block); }
+static R wrong_element(void) { P p; size_t n; return cuMemAllocPitch_v2(&p, &n, 64, 1, 5) != 1; }
+static R copy(void) { char h[4]; return cuMemcpyDtoH_v2(h, block, 4); }
 static R ctx_sync(void) { return cuCtxSynchronize(); }
 
 typedef struct { const char *name; R (*call)(void); int row; } Row;
 static const Row rows[] = {
     { "cuMemAlloc", mem_alloc, 0 }, { "cuMemFree", mem_free, 0 }, { "cuEventQuery", event_query, 0 },
     { "cuEventSynchronize", event_sync, 0 }, { "cuStreamSynchronize", stream_sync, 0 },
+    { "cuMemAlloc of nothing", alloc_nothing, 0 }, { "cuMemFree of null", free_null, 0 },
+    { "cuMemFree of an unknown address", free_unknown, 0 }, { "cuMemFreeAsync of one", free_async_unknown, 0 },
+    { "cuMemHostAlloc", host_alloc, 0 }, { "cuPointerSetAttribute", sync_memops, 0 },
+    { "cuMemAllocPitch with a wrong element", wrong_element, 1 }, { "cuMemcpyDtoH", copy, 1 },
     { "cuEventRecord", event_record, 1 }, { "cuStreamWaitEvent", stream_wait, 1 },
     { "cuMemGetInfo", mem_info, 1 }, { "cuMemCreate", mem_create, 1 },
     { "cuCtxRecordEvent", ctx_record, 2 }, { "cuCtxSynchronize", ctx_sync, 2 },

@@ -117,6 +117,10 @@ static void host_memory(void)
     IS(wrong((P)(uintptr_t)own, 10000, 4, NULL), 0);
     OK(cuMemHostUnregister(own));
     IS(cuMemHostUnregister(own), 713);
+    OK(cuMemAlloc_v2(&base, 4096));
+    IS(cuMemHostRegister_v2((void *)(uintptr_t)base, 4096, 0), 1);
+    OK(cuMemFree_v2(base));
+    IS(cuMemHostRegister_v2((void *)(uintptr_t)base, 4096, 0), 1);
     OK(cuMemAllocManaged(&base, 4096, 1));
     *(int *)(uintptr_t)base = 7;
     OK(fill(base, 4096, 1, NULL));

@@ -63,6 +63,53 @@ static void contexts(void)
     IS(simcuda_live_bytes(0), 1);
 }
 
+static pthread_key_t at_end;
+static R freed = -1, allocated = -1;
+static void thread_storage_ends(void *p)
+{
+    P q;
+    freed = cuMemFree_v2((P)(uintptr_t)p);
+    allocated = cuMemAlloc_v2(&q, 64);
+}
+static void *thread_with_storage(void *context)
+{
+    P p;
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc_v2(&p, 64));
+    pthread_setspecific(at_end, (void *)(uintptr_t)p);
+    return NULL;
+}
+static void *thread_without_context(void *p)
+{
+    P q = 5, block = (P)(uintptr_t)p;
+    size_t n = 5;
+    IS(cuMemAllocPitch_v2(&q, &n, 64, 2, 4), 201);
+    YES(q == 0 && n == 0);
+    IS(cuMemGetAddressRange_v2(&q, &n, block), 201);
+    IS(cuPointerGetAttribute(&q, 3, block), 201);
+    OK(cuPointerGetAttribute(&q, 11, block));
+    YES(q == block);
+    return NULL;
+}
+
+/* What a thread has before it has a context, and in the destructors of its storage. */
+static void threads(void)
+{
+    H primary = begin();
+    pthread_t t;
+    P p;
+    OK(cuMemAlloc_v2(&p, 64));
+    YES(pthread_create(&t, NULL, thread_without_context, (void *)(uintptr_t)p) == 0);
+    pthread_join(t, NULL);
+    OK(cuMemFree_v2(p));
+    YES(pthread_key_create(&at_end, thread_storage_ends) == 0);
+    YES(pthread_create(&t, NULL, thread_with_storage, primary) == 0);
+    pthread_join(t, NULL);
+    OK(freed);
+    IS(allocated, 201);
+    IS(simcuda_live_bytes(0), 0);
+}
+
 static void forks(void)
 {
     begin();
@@ -114,6 +161,12 @@ static void names(void)
     YES(p == dlsym(self, "cuMemcpyHtoDAsync_v2_ptsz"));
     OK(look("cuMemcpyHtoDAsync", 12000, 0, &p));
     YES(p == dlsym(self, "cuMemcpyHtoDAsync_v2"));
+    OK(look("cuMemcpyHtoDAsync", 12000, 3, &p));
+    YES(p == dlsym(self, "cuMemcpyHtoDAsync_v2_ptsz"));
+    IS(look("cuMemcpyHtoDAsync", 4000, 2, &p), 2);
+    OK(look("cuMemcpyHtoDAsync", 4000, 1, &p));
+    OK(look("cuMemAlloc", -1, 0, &p));
+    YES(p == dlsym(self, "cuMemAlloc_v2"));
     OK(look("cuMemAlloc", 12000, 2, &p));
     OK(look("cuCtxSynchronize", 12000, 0, &p));
     OK(look("cuCtxSynchronize", 13000, 0, &q));
@@ -230,7 +283,7 @@ static void two_devices(void)
 static void no_device(void) { IS(cuInit(0), 100); }
 
 static const Case cases[] = {
-    { "before-init", before_init }, { "contexts", contexts }, { "forks", forks }, { "names", names },
+    { "before-init", before_init }, { "contexts", contexts }, { "threads", threads }, { "forks", forks }, { "names", names },
     { "old-driver", old_driver }, { "injected", injected }, { "at-random", at_random }, { "only-the-shim", only_the_shim },
     { "two-devices", two_devices }, { "no-device", no_device },
 };

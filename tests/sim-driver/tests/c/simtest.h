@@ -96,6 +96,7 @@ R cuGraphDestroy(H);
 R cuGraphGetNodes(H, H *, size_t *);
 R cuGraphNodeGetType(H, int *);
 R cuPointerGetAttribute(void *, int, P);
+R cuPointerSetAttribute(const void *, int, P);
 R cuGraphAddEmptyNode(H *, H, const H *, size_t);
 R cuGraphCreate(H *, unsigned);
 R cuGraphAddChildGraphNode(H *, H, const H *, size_t, H);

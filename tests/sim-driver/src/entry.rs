@@ -1,6 +1,6 @@
 //! What every exported function does before and after its own work.
 use crate::abi::*;
-use crate::{config, cost, engine, fault, names, stats};
+use crate::{config, cost, engine, fault, forked, names, stats};
 use std::cell::Cell;
 use std::ffi::{c_char, CStr};
 use std::fmt::{self, Write};
@@ -10,8 +10,6 @@ use std::time::Instant;
 
 /// `cuInit` has succeeded in this process.
 pub static READY: AtomicBool = AtomicBool::new(false);
-/// This process was forked from one that had called `cuInit`.
-pub static FORKED: AtomicBool = AtomicBool::new(false);
 /// The process is ending: the driver has shut down.
 pub static ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -107,7 +105,7 @@ pub fn call(
     // The time of day is not free: only where it is used.
     let start = (config.h200_costs || config.log.is_some()).then(Instant::now);
     site.count();
-    let code = if FORKED.load(Acquire) && !site.before_init() {
+    let code = if forked::is_child() && !site.before_init() {
         NOT_INITIALIZED
     } else if ENDED.load(Acquire) && !site.before_init() {
         DEINITIALIZED

@@ -2,21 +2,16 @@
 use crate::abi::*;
 use crate::config;
 use crate::device::Device;
-use crate::entry::{ENDED, FORKED, READY};
+use crate::entry::{ENDED, READY};
+use crate::forked;
 use crate::pool::Pool;
 use crate::state::{lock, watch_threads};
 use crate::stats;
 use std::ffi::c_char;
 use std::sync::atomic::Ordering::*;
 
-extern "C" fn forked() {
-    if READY.load(Acquire) {
-        FORKED.store(true, Release);
-    }
-}
-
 extern "C" fn ending() {
-    if FORKED.load(Acquire) {
+    if forked::is_child() {
         return;
     }
     stats::write();
@@ -24,7 +19,7 @@ extern "C" fn ending() {
 }
 
 fn init() -> R {
-    if FORKED.load(Acquire) {
+    if forked::is_child() {
         return Err(NOT_INITIALIZED);
     }
     if ENDED.load(Acquire) {
@@ -43,11 +38,9 @@ fn init() -> R {
         st.pools.insert(pool, Pool::new(ordinal));
         st.devices.push(Device::new(primary, pool));
     }
-    // SAFETY: both functions live as long as the library, which is never unloaded.
-    unsafe {
-        libc::pthread_atfork(None, None, Some(forked));
-        libc::atexit(ending);
-    }
+    // SAFETY: the function lives as long as the library, which is never unloaded.
+    unsafe { libc::atexit(ending) };
+    forked::watch();
     watch_threads();
     READY.store(true, Release);
     Ok(())

@@ -25,6 +25,7 @@ mod event;
 mod extents;
 mod external;
 mod fault;
+mod forked;
 mod graph;
 mod graphs;
 mod host;

@@ -4,9 +4,9 @@ use crate::array::Array;
 use crate::capture::Capture;
 use crate::context::Context;
 use crate::device::Device;
-use crate::entry::FORKED;
 use crate::event::Event;
 use crate::external::External;
+use crate::forked;
 use crate::graph::{Exec, Graph};
 use crate::ipc::Opened;
 use crate::library::Library;
@@ -17,7 +17,6 @@ use crate::stream::Stream;
 use crate::vmm::{Physical, Reservation};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock};
 
 pub type Table<T> = BTreeMap<Handle, T>;
@@ -89,7 +88,7 @@ static AT_END_OF_THREAD: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 extern "C" fn thread_ends(_: *mut c_void) {
     // A forked child has nothing, and its lock may never be released.
-    if !FORKED.load(Acquire) {
+    if !forked::is_child() {
         lock().threads.remove(&crate::entry::thread());
     }
 }

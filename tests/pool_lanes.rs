@@ -7,21 +7,10 @@ use std::sync::Arc;
 
 use cushion::pool::{Budget, Pool, Settings};
 use pool_support::program::{assert_nothing_left, Program};
+use pool_support::random::Random;
 use pool_support::watched::Watched;
 
 const MIB: u64 = 1 << 20;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % count
-    }
-}
 
 fn fast() -> Settings {
     Settings {

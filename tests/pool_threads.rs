@@ -10,26 +10,10 @@ use cushion::pool::{
     ScrubTicket, Settings,
 };
 use pool_support::program::{assert_nothing_left, Live, Program};
+use pool_support::random::Random;
 use pool_support::watched::Watched;
 
 const MIB: u64 = 1 << 20;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % count
-    }
-
-    fn size_bytes(&mut self) -> u64 {
-        let octave = self.below(24);
-        (1 << octave) + self.below(1 << octave)
-    }
-}
 
 /// One thread: allocates, frees, hands blocks to the others, and does everything a shim does besides.
 fn work(pool: &Pool, backing: &Watched, post: &Mutex<Vec<Live>>, seed: u64, steps: u64) {

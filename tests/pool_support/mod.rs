@@ -3,5 +3,6 @@
 
 pub mod arithmetic;
 pub mod program;
+pub mod random;
 pub mod trace;
 pub mod watched;

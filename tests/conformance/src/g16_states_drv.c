@@ -1,6 +1,7 @@
 /* Group 16, driver API: allocations, frees, copies and queries in every state that a thread, a context or a capture can be in. What the driver answers is
  * recorded, and compared; little of it is documented. */
 #include "drv.h"
+#include "said.h"
 
 static CUdevice device;
 static CUcontext primary;
@@ -8,18 +9,6 @@ static CUcontext primary;
 static void start(void) { primary = drv_primary(&device); }
 static int code(CUresult e) { return (int)e; }
 
-/* Codes of many calls, on one RECORD line. */
-static char said[1400];
-static void say(const char *what, CUresult e)
-{
-    size_t used = strlen(said);
-    snprintf(said + used, sizeof said - used, " %s:%d", what, code(e));
-}
-static void flush(const char *key)
-{
-    RECORD("%s=%s", key, said[0] ? said + 1 : "");
-    said[0] = 0;
-}
 #define SAY(what, call) say(what, call)
 
 /* Every question about an address. */

@@ -1,23 +1,12 @@
 /* Group 17, driver API: corners. Calls from host functions of streams, captures that are shielded, abandoned or cut short, contexts made and ended by the
  * functions of older versions, twins for the thread's own stream, and what is destroyed while it is busy. */
 #include "drv.h"
+#include "said.h"
 
 static CUdevice device;
 static CUcontext primary;
 static void start(void) { primary = drv_primary(&device); }
 static int code(CUresult e) { return (int)e; }
-
-static char said[1400];
-static void say(const char *what, CUresult e)
-{
-    size_t used = strlen(said);
-    snprintf(said + used, sizeof said - used, " %s:%d", what, code(e));
-}
-static void flush(const char *key)
-{
-    RECORD("%s=%s", key, said[0] ? said + 1 : "");
-    said[0] = 0;
-}
 
 /* ---------------------------------------------------------------------------------------------------- callbacks */
 

@@ -1,18 +1,8 @@
 // Group 18: the runtime and the driver API on the same blocks.
 #include <cuda.h>
 #include "gpu.cuh"
+#include "said.h"
 
-static char said[1400];
-static void say(const char *what, int code)
-{
-    size_t used = strlen(said);
-    snprintf(said + used, sizeof said - used, " %s:%d", what, code);
-}
-static void flush(const char *key)
-{
-    RECORD("%s=%s", key, said[0] ? said + 1 : "");
-    said[0] = 0;
-}
 static CUdeviceptr address(void *p) { return (CUdeviceptr)(uintptr_t)p; }
 static void *pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 

@@ -1,0 +1,20 @@
+//! Numbers that are as good as random and come again.
+
+/// A generator for tests: the same numbers for the same seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, count: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % count
+    }
+
+    /// 1 B to 16 MiB, each octave as likely as the next.
+    pub fn size_bytes(&mut self) -> u64 {
+        let octave = self.below(24);
+        (1 << octave) + self.below(1 << octave)
+    }
+}

@@ -288,7 +288,7 @@ impl Pool {
                 ) {
                     Made::Ready(mut state) => {
                         let grant = state.hand_out(block, &plan.request, ladder.origin());
-                        let segment = state.blocks[block].segment;
+                        let segment = state.blocks[block].segment();
                         if state.segments[segment].kind != plan.kind {
                             state.note_borrowed(block, plan.request.size_bytes);
                         }
@@ -348,10 +348,7 @@ impl State {
             room(entry, past).map(|offset_bytes| u32::from(offset_bytes > 0))
         })?;
         let entry = &self.blocks[block];
-        let super::arena::Use::Free { past, .. } = entry.in_use else {
-            return None;
-        };
-        Some((block, room(entry, past)?))
+        Some((block, room(entry, entry.free_past()?)?))
     }
 
     /// A good block that is behind a barrier.

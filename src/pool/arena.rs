@@ -16,9 +16,15 @@ pub(super) const FLAG_RETIRE: u32 = 2;
 /// The block serves a small request, and is a piece of the large pool, in whose granule it is counted.
 pub(super) const FLAG_BORROWED: u32 = 4;
 
-/// A range of a segment.
+/// A range of a segment, as it is kept: read and written by its functions alone, so that the packing is theirs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
+    parts: Parts,
+}
+
+/// The same, by parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts {
     pub address: u64,
     pub size_bytes: u64,
     pub in_use: Use,
@@ -28,6 +34,142 @@ pub(super) struct Entry {
     /// Neighbour above in the segment.
     pub next: u32,
     pub flags: u32,
+}
+
+impl Entry {
+    #[inline]
+    fn new(parts: Parts) -> Self {
+        Entry { parts }
+    }
+
+    #[inline]
+    pub fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.parts.address
+    }
+
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.parts.size_bytes
+    }
+
+    /// The first address above it.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.address() + self.size_bytes()
+    }
+
+    #[inline]
+    pub fn segment(&self) -> u32 {
+        self.parts.segment
+    }
+
+    /// Neighbour below in the segment.
+    #[inline]
+    pub fn previous(&self) -> u32 {
+        self.parts.previous
+    }
+
+    /// Neighbour above in the segment.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.parts.next
+    }
+
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.parts.flags
+    }
+
+    #[inline]
+    pub fn in_use(&self) -> Use {
+        self.parts.in_use
+    }
+
+    #[inline]
+    pub fn is_live(&self) -> bool {
+        matches!(self.parts.in_use, Use::Live { .. })
+    }
+
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        matches!(self.parts.in_use, Use::Free { .. })
+    }
+
+    #[inline]
+    pub fn is_hole(&self) -> bool {
+        matches!(self.parts.in_use, Use::Hole)
+    }
+
+    /// The past of a free block.
+    #[inline]
+    pub fn free_past(&self) -> Option<Past> {
+        match self.parts.in_use {
+            Use::Free { past, .. } => Some(past),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn set_address(&mut self, address: u64) {
+        self.parts.address = address;
+    }
+
+    #[inline]
+    pub fn set_size_bytes(&mut self, size_bytes: u64) {
+        self.parts.size_bytes = size_bytes;
+    }
+
+    #[inline]
+    pub fn set_previous(&mut self, previous: u32) {
+        self.parts.previous = previous;
+    }
+
+    #[inline]
+    pub fn set_next(&mut self, next: u32) {
+        self.parts.next = next;
+    }
+
+    #[inline]
+    pub fn set_flags(&mut self, flags: u32) {
+        self.parts.flags = flags;
+    }
+
+    #[inline]
+    pub fn set_use(&mut self, in_use: Use) {
+        self.parts.in_use = in_use;
+    }
+
+    /// The past of a free block becomes `past`.
+    #[inline]
+    pub fn set_free_past(&mut self, past: Past) {
+        debug_assert!(self.is_free());
+        if let Use::Free { past: old, .. } = &mut self.parts.in_use {
+            *old = past;
+        }
+    }
+
+    /// The block before a free one in its bin.
+    #[inline]
+    pub fn set_bin_previous(&mut self, block: u32) {
+        debug_assert!(self.is_free());
+        if let Use::Free { bin_previous, .. } = &mut self.parts.in_use {
+            *bin_previous = block;
+        }
+    }
+
+    /// The block after a free one in its bin.
+    #[inline]
+    pub fn set_bin_next(&mut self, block: u32) {
+        debug_assert!(self.is_free());
+        if let Use::Free { bin_next, .. } = &mut self.parts.in_use {
+            *bin_next = block;
+        }
+    }
 }
 
 /// What a free block remembers of its past: which barrier it waits for, and which scrub.
@@ -98,11 +240,12 @@ impl Arena {
     }
 
     /// Adds a block and says where it is.
-    pub fn add(&mut self, entry: Entry) -> u32 {
+    pub fn add(&mut self, parts: Parts) -> u32 {
+        let entry = Entry::new(parts);
         self.block_count += 1;
         if self.first_vacant != NONE {
             let index = self.first_vacant;
-            if let Use::Vacant { next_vacant } = self[index].in_use {
+            if let Use::Vacant { next_vacant } = self[index].in_use() {
                 self.first_vacant = next_vacant;
                 self[index] = entry;
                 return index;
@@ -121,7 +264,7 @@ impl Arena {
     pub fn remove(&mut self, index: u32) {
         self.block_count -= 1;
         let next_vacant = self.first_vacant;
-        self[index].in_use = Use::Vacant { next_vacant };
+        self[index].set_use(Use::Vacant { next_vacant });
         self.first_vacant = index;
     }
 
@@ -129,7 +272,7 @@ impl Arena {
     pub fn get(&self, index: u32) -> Option<&Entry> {
         self.slots
             .get(index as usize)
-            .filter(|entry| !matches!(entry.in_use, Use::Vacant { .. }))
+            .filter(|entry| !matches!(entry.in_use(), Use::Vacant { .. }))
     }
 
     /// Bytes of host memory.
@@ -164,7 +307,7 @@ mod tests {
 
     #[test]
     fn slots_are_used_again() {
-        let entry = Entry {
+        let entry = Parts {
             address: 0,
             size_bytes: 512,
             in_use: Use::Hand { past: Past::FRESH },

@@ -78,7 +78,7 @@ impl BaseIndex {
             if entry == EMPTY {
                 return None;
             }
-            if (entry >> 32) as u32 == hash && blocks[entry as u32].address == address {
+            if (entry >> 32) as u32 == hash && blocks[entry as u32].address() == address {
                 return Some(at);
             }
             at = self.after(at);
@@ -143,7 +143,7 @@ impl BaseIndex {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::{Entry, Past, Use};
+    use super::super::arena::{Parts, Past, Use};
     use super::*;
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
                 }
                 None => {
                     assert_eq!(index.get(&arena, address), None);
-                    let block = arena.add(Entry {
+                    let block = arena.add(Parts {
                         address,
                         size_bytes: 512,
                         in_use: Use::Hand { past: Past::FRESH },

@@ -30,17 +30,17 @@ impl Bins {
     /// Adds a block: its state becomes [`Use::Free`].
     #[inline]
     pub fn insert(&mut self, blocks: &mut Arena, block: u32, past: Past) {
-        let bin = bin_of(blocks[block].size_bytes);
+        let bin = bin_of(blocks[block].size_bytes());
         let head = self.heads[bin];
-        blocks[block].in_use = Use::Free {
+        blocks[block].set_use(Use::Free {
             past,
             bin_previous: NONE,
             bin_next: head,
-        };
+        });
         if head == NONE {
             self.occupied[bin / 64] |= 1 << (bin % 64);
-        } else if let Use::Free { bin_previous, .. } = &mut blocks[head].in_use {
-            *bin_previous = block;
+        } else {
+            blocks[head].set_bin_previous(block);
         }
         self.heads[bin] = block;
     }
@@ -52,31 +52,24 @@ impl Bins {
             past,
             bin_previous,
             bin_next,
-        } = blocks[block].in_use
+        } = blocks[block].in_use()
         else {
             debug_assert!(false, "a block that is not free is in no bin");
             return Past::FRESH;
         };
         if bin_next != NONE {
-            if let Use::Free {
-                bin_previous: link, ..
-            } = &mut blocks[bin_next].in_use
-            {
-                *link = bin_previous;
-            }
+            blocks[bin_next].set_bin_previous(bin_previous);
         }
         if bin_previous != NONE {
-            if let Use::Free { bin_next: link, .. } = &mut blocks[bin_previous].in_use {
-                *link = bin_next;
-            }
+            blocks[bin_previous].set_bin_next(bin_next);
         } else {
-            let bin = bin_of(blocks[block].size_bytes);
+            let bin = bin_of(blocks[block].size_bytes());
             self.heads[bin] = bin_next;
             if bin_next == NONE {
                 self.occupied[bin / 64] &= !(1 << (bin % 64));
             }
         }
-        blocks[block].in_use = Use::Hand { past };
+        blocks[block].set_use(Use::Hand { past });
         past
     }
 
@@ -142,15 +135,15 @@ impl Bins {
                 break;
             }
             let entry = &blocks[at];
-            let Use::Free { past, bin_next, .. } = entry.in_use else {
+            let Use::Free { past, bin_next, .. } = entry.in_use() else {
                 break;
             };
-            if entry.size_bytes >= size_bytes && entry.size_bytes < below_bytes {
+            if entry.size_bytes() >= size_bytes && entry.size_bytes() < below_bytes {
                 if let Some(rank) = rank(entry, past) {
-                    if entry.size_bytes == size_bytes && rank == 0 {
+                    if entry.size_bytes() == size_bytes && rank == 0 {
                         return Some(at); // No other is better but for its address.
                     }
-                    let key = (entry.size_bytes, rank, entry.address);
+                    let key = (entry.size_bytes(), rank, entry.address());
                     if best.is_none_or(|(other, _)| key < other) {
                         best = Some((key, at));
                     }
@@ -185,13 +178,9 @@ impl Bins {
         let mut from = 0;
         while let Some(bin) = self.next_occupied(from) {
             let mut at = self.heads[bin];
-            while let Some(Entry {
-                in_use: Use::Free { bin_next, .. },
-                ..
-            }) = blocks.get(at)
-            {
+            while let Some(Use::Free { bin_next, .. }) = blocks.get(at).map(Entry::in_use) {
                 each(at);
-                at = *bin_next;
+                at = bin_next;
             }
             from = bin + 1;
         }
@@ -209,12 +198,12 @@ impl Bins {
                     bin_previous,
                     bin_next,
                     ..
-                } = blocks[at].in_use
+                } = blocks[at].in_use()
                 else {
                     panic!("block {at} is in a bin but not free");
                 };
                 assert_eq!(bin_previous, before);
-                assert_eq!(bin_of(blocks[at].size_bytes), bin);
+                assert_eq!(bin_of(blocks[at].size_bytes()), bin);
                 all.push(at);
                 (before, at) = (at, bin_next);
             }

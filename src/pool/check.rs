@@ -52,9 +52,9 @@ impl Pool {
                 let entry = &state.blocks[at];
                 block_count += 1;
                 starts += 1;
-                assert_eq!(entry.segment, index, "TILE: block of another segment");
+                assert_eq!(entry.segment(), index, "TILE: block of another segment");
                 assert_eq!(
-                    (entry.address, entry.previous),
+                    (entry.address(), entry.previous()),
                     (address, previous),
                     "TILE: gap"
                 );
@@ -62,31 +62,31 @@ impl Pool {
                     .starts()
                     .is_none_or(|map| map.is_set(segment.granule(address)));
                 assert!(marked, "TILE: start not marked");
-                assert!(entry.size_bytes > 0, "TILE: empty block");
+                assert!(entry.size_bytes() > 0, "TILE: empty block");
                 match self.as_in_front(entry) {
-                    Use::Hand { .. } if matches!(entry.in_use, Use::Live { .. }) => {
+                    Use::Hand { .. } if entry.is_live() => {
                         busy += 1;
-                        cached += entry.size_bytes;
+                        cached += entry.size_bytes();
                         cached_count += 1;
-                        let base = state.bases.get(&state.blocks, entry.address);
+                        let base = state.bases.get(&state.blocks, entry.address());
                         assert_eq!(base, Some(at), "OURS: block in front not in the index");
-                        assert_eq!(entry.flags, 0, "a block in front is plain");
+                        assert_eq!(entry.flags(), 0, "a block in front is plain");
                     }
                     Use::Live {
                         requested_bytes, ..
                     } => {
                         busy += 1;
                         live += 1;
-                        allocated += entry.size_bytes;
+                        allocated += entry.size_bytes();
                         requested += requested_bytes;
-                        assert!(requested_bytes <= entry.size_bytes);
-                        if entry.flags & FLAG_BORROWED != 0 {
-                            borrowed += borrowed_bytes(entry.size_bytes, requested_bytes);
+                        assert!(requested_bytes <= entry.size_bytes());
+                        if entry.flags() & FLAG_BORROWED != 0 {
+                            borrowed += borrowed_bytes(entry.size_bytes(), requested_bytes);
                         }
-                        let base = state.bases.get(&state.blocks, entry.address);
+                        let base = state.bases.get(&state.blocks, entry.address());
                         assert_eq!(base, Some(at), "OURS: live block not in the index");
-                        let is_held = state.holds.contains_key(&entry.address);
-                        assert_eq!(entry.flags & FLAG_HELD != 0, is_held);
+                        let is_held = state.holds.contains_key(&entry.address());
+                        assert_eq!(entry.flags() & FLAG_HELD != 0, is_held);
                     }
                     Use::Free { past, .. } => {
                         assert!(!free_before, "MERGED: two free neighbours");
@@ -94,17 +94,17 @@ impl Pool {
                             free.entry(place).or_default().insert(at);
                         }
                         if !state.epochs.is_fenced(past.epoch) {
-                            *unfenced.entry(past.epoch).or_default() += entry.size_bytes;
+                            *unfenced.entry(past.epoch).or_default() += entry.size_bytes();
                         }
                         assert!(past.epoch <= state.epochs.current());
                         assert!(past.ticket <= state.tickets.issued());
                     }
                     Use::Held { .. } => {
-                        held += entry.size_bytes;
-                        if state.holds.contains_key(&entry.address) {
+                        held += entry.size_bytes();
+                        if state.holds.contains_key(&entry.address()) {
                             busy += 1;
                         } else if segment.is_mapped {
-                            let listed = state.mapped.retired.get(&entry.address);
+                            let listed = state.mapped.retired.get(&entry.address());
                             assert_eq!(listed, Some(&at), "WHOLE: list of retired blocks");
                             retired_count += 1;
                         }
@@ -112,20 +112,20 @@ impl Pool {
                     Use::Hole => {
                         assert!(segment.is_mapped, "COVERED: a hole in a plain segment");
                         assert!(!hole_before, "MERGED: two holes side by side");
-                        let listed = state.mapped.holes.get(&entry.address);
+                        let listed = state.mapped.holes.get(&entry.address());
                         assert_eq!(listed, Some(&at), "COVERED: list of holes");
                         hole_count += 1;
                     }
                     Use::Hand { .. } => panic!("ONE-PLACE: a block is in no thread's hands"),
                     Use::Vacant { .. } => panic!("ONE-PLACE: vacant slot in a segment"),
                 }
-                free_before = matches!(entry.in_use, Use::Free { .. });
-                hole_before = matches!(entry.in_use, Use::Hole);
+                free_before = entry.is_free();
+                hole_before = entry.is_hole();
                 if segment.is_mapped && !hole_before {
-                    mapped.push((entry.address, entry.address + entry.size_bytes));
+                    mapped.push((entry.address(), entry.end()));
                 }
-                address += entry.size_bytes;
-                (previous, at) = (at, entry.next);
+                address += entry.size_bytes();
+                (previous, at) = (at, entry.next());
             }
             assert_eq!(address, above, "TILE: segment not covered");
             assert_eq!(segment.block_count(), starts, "TILE: block count");

@@ -1,6 +1,6 @@
 //! Segments coming into the pool and leaving it.
 
-use super::arena::{Entry, Past, Use, NONE};
+use super::arena::{Parts, Past, Use, NONE};
 use super::segments::Segment;
 use super::state::State;
 use super::Range;
@@ -13,7 +13,7 @@ impl State {
             size_bytes,
         } = segment.range();
         let index = self.segments.add(segment);
-        let block = self.blocks.add(Entry {
+        let block = self.blocks.add(Parts {
             address,
             size_bytes,
             in_use: Use::Hand { past: Past::FRESH },
@@ -38,10 +38,10 @@ impl State {
         self.segments.detach(index);
         let mut block = self.segments[index].first;
         while block != NONE {
-            if matches!(self.blocks[block].in_use, Use::Free { .. }) {
+            if self.blocks[block].is_free() {
                 self.unlist(block);
             }
-            block = self.blocks[block].next;
+            block = self.blocks[block].next();
         }
         let range = self.segments[index].range();
         self.stats.reserved_bytes.fall(range.size_bytes);
@@ -59,10 +59,10 @@ impl State {
         self.stats.segments.current += 1;
         let mut block = self.segments[index].first;
         while block != NONE {
-            if let Use::Hand { past } = self.blocks[block].in_use {
+            if let Use::Hand { past } = self.blocks[block].in_use() {
                 self.list(block, past);
             }
-            block = self.blocks[block].next;
+            block = self.blocks[block].next();
         }
         self.segments.become_idle(index, false);
         self.settle_active();
@@ -72,12 +72,12 @@ impl State {
     pub fn remove_segment(&mut self, index: u32) {
         let mut block = self.segments[index].first;
         while block != NONE {
-            let Entry {
+            let Parts {
                 size_bytes,
                 in_use,
                 next,
                 ..
-            } = self.blocks[block];
+            } = self.blocks[block].parts();
             if matches!(in_use, Use::Held { .. }) {
                 self.held_bytes -= size_bytes;
             }

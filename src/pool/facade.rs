@@ -147,7 +147,7 @@ impl Pool {
             let mut block = state.segments[index].first;
             while let Some(entry) = state.blocks.get(block) {
                 live.extend(state.live_block(block));
-                block = entry.next;
+                block = entry.next();
             }
         }
         self.budget.uncharge(state.stats.reserved_bytes.current);

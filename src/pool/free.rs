@@ -97,7 +97,7 @@ impl Pool {
             };
         };
         let entry = &mut state.blocks[block];
-        let was = entry.in_use;
+        let was = entry.in_use();
         let Use::Live {
             requested_bytes,
             tag,
@@ -119,9 +119,9 @@ impl Pool {
             ticket: 0,
         };
         let entry = &mut state.blocks[block];
-        entry.in_use = Use::Hand { past };
-        let plain = entry.flags == 0;
-        let segment = entry.segment;
+        entry.set_use(Use::Hand { past });
+        let plain = entry.flags() == 0;
+        let segment = entry.segment();
         let leaving = Leaving {
             block,
             was,
@@ -198,7 +198,7 @@ impl Pool {
             requested_bytes,
             tag,
         };
-        let (flags, segment) = (state.blocks[block].flags, state.blocks[block].segment);
+        let (flags, segment) = (state.blocks[block].flags(), state.blocks[block].segment());
         if flags & FLAG_HELD != 0 {
             state.account_free(block, requested_bytes);
             state.hold_back(block, past, false);
@@ -247,18 +247,18 @@ impl State {
 
     /// A free that was begun did not happen. Nothing was accounted yet.
     fn stay_live(&mut self, leaving: &Leaving) {
-        self.blocks[leaving.block].in_use = leaving.was;
-        let address = self.blocks[leaving.block].address;
+        self.blocks[leaving.block].set_use(leaving.was);
+        let address = self.blocks[leaving.block].address();
         self.bases.insert(address, leaving.block);
     }
 
     /// A free that was accounted did not happen after all: the driver keeps the segment of this block, which is idle.
     fn live_again(&mut self, leaving: &Leaving) {
         let block = leaving.block;
-        let size_bytes = self.blocks[block].size_bytes;
-        if matches!(self.blocks[block].in_use, Use::Held { .. }) {
+        let size_bytes = self.blocks[block].size_bytes();
+        if matches!(self.blocks[block].in_use(), Use::Held { .. }) {
             self.held_bytes -= size_bytes;
-            self.segments.add_busy(self.blocks[block].segment);
+            self.segments.add_busy(self.blocks[block].segment());
         } else {
             self.take(block, size_bytes);
         }
@@ -266,7 +266,7 @@ impl State {
         self.stats.requested_bytes.current += leaving.requested_bytes;
         self.stats.allocated_bytes.current += size_bytes;
         self.stats.allocations.current += 1;
-        if self.blocks[block].flags & FLAG_BORROWED != 0 {
+        if self.blocks[block].flags() & FLAG_BORROWED != 0 {
             self.borrowed_bytes += borrowed_bytes(size_bytes, leaving.requested_bytes);
         }
         self.stay_live(leaving);

@@ -16,7 +16,8 @@ impl Pool {
         let Some(block) = self.plain_live(&mut state, address) else {
             return false;
         };
-        state.blocks[block].flags |= FLAG_HELD;
+        let entry = &mut state.blocks[block];
+        entry.set_flags(entry.flags() | FLAG_HELD);
         state.holds.insert(address, Hold { count: 1, block });
         true
     }
@@ -34,10 +35,11 @@ impl Pool {
         }
         let block = hold.block;
         state.holds.remove(&address);
-        if matches!(state.blocks[block].in_use, Use::Held { .. }) {
+        let entry = &mut state.blocks[block];
+        if matches!(entry.in_use(), Use::Held { .. }) {
             state.end_hold(block);
         } else {
-            state.blocks[block].flags &= !FLAG_HELD;
+            entry.set_flags(entry.flags() & !FLAG_HELD);
         }
         true
     }
@@ -50,7 +52,8 @@ impl Pool {
         let Some(block) = self.plain_live(&mut state, address) else {
             return false;
         };
-        state.blocks[block].flags |= FLAG_RETIRE;
+        let entry = &mut state.blocks[block];
+        entry.set_flags(entry.flags() | FLAG_RETIRE);
         true
     }
 }

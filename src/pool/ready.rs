@@ -6,7 +6,7 @@
 
 use crate::sync::MutexGuard;
 
-use super::arena::{Entry, Past};
+use super::arena::{Entry, Parts, Past};
 use super::facade::{Outside, Pool};
 use super::state::State;
 use super::tickets::Tickets;
@@ -37,7 +37,7 @@ impl Pool {
         (fresh, capturing): (bool, bool),
     ) -> Made<'a> {
         let entry = &state.blocks[block];
-        if state.is_ready(entry, past, entry.size_bytes, backing.sole_stream()) {
+        if state.is_ready(entry, past, entry.size_bytes(), backing.sole_stream()) {
             return Made::Ready(state);
         }
         if capturing {
@@ -161,7 +161,7 @@ impl Pool {
             let Some(dirty) = state.dirty_ranges(block) else {
                 continue;
             };
-            let size_bytes = state.blocks[block].size_bytes;
+            let size_bytes = state.blocks[block].size_bytes();
             taken.push((block, state.take(block, size_bytes)));
             bytes += dirty.iter().map(|range| range.size_bytes).sum::<u64>();
             ranges.extend(dirty);
@@ -242,9 +242,7 @@ impl State {
     #[inline]
     pub fn past_if_ready(&self, block: u32, size_bytes: u64, sole_stream: bool) -> Option<Past> {
         let entry = &self.blocks[block];
-        let super::arena::Use::Free { past, .. } = entry.in_use else {
-            return None;
-        };
+        let past = entry.free_past()?;
         self.is_ready(entry, past, size_bytes, sole_stream)
             .then_some(past)
     }
@@ -264,23 +262,23 @@ impl State {
         if !self.is_behind_barrier(past, is_ordered) {
             return None;
         }
-        let segment = &self.segments[entry.segment];
-        if entry.size_bytes < size_bytes {
+        let segment = &self.segments[entry.segment()];
+        if entry.size_bytes() < size_bytes {
             return None;
         }
         let Some(dirt) = &segment.dirt else {
             return Some(0);
         };
         let count = size_bytes.div_ceil(1 << segment.granule_bits) as usize;
-        let mut from = segment.granule(entry.address);
-        let end = segment.granule(entry.address + entry.size_bytes - 1) + 1;
+        let mut from = segment.granule(entry.address());
+        let end = segment.granule(entry.address() + entry.size_bytes() - 1) + 1;
         for _ in 0..CLEAN_LOOKS {
             let start = dirt.next(from, end, false)?;
             if start + count > end {
                 return None;
             }
             match dirt.next(start, start + count, true) {
-                None => return Some(segment.address_of(start) - entry.address),
+                None => return Some(segment.address_of(start) - entry.address()),
                 Some(dirty) => from = dirty,
             }
         }
@@ -289,22 +287,22 @@ impl State {
 
     #[inline]
     fn is_dirty(&self, entry: &Entry, size_bytes: u64) -> bool {
-        let segment = &self.segments[entry.segment];
+        let segment = &self.segments[entry.segment()];
         segment.dirt.as_ref().is_some_and(|dirt| {
-            let last = segment.granule(entry.address + size_bytes - 1);
-            dirt.next(segment.granule(entry.address), last + 1, true)
+            let last = segment.granule(entry.address() + size_bytes - 1);
+            dirt.next(segment.granule(entry.address()), last + 1, true)
                 .is_some()
         })
     }
 
     /// The parts of a block that are not clean, if there are any.
     fn dirty_ranges(&self, block: u32) -> Option<Vec<Range>> {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         let segment = &self.segments[segment];
         let dirt = segment.dirt.as_ref()?;
         let to = segment.granule(address + size_bytes - 1) + 1;
@@ -324,17 +322,17 @@ impl State {
     /// Whether any part of a block is not clean.
     pub fn is_any_dirty(&self, block: u32) -> bool {
         let entry = &self.blocks[block];
-        self.is_dirty(entry, entry.size_bytes)
+        self.is_dirty(entry, entry.size_bytes())
     }
 
     /// All of a block is dirty, or clean.
     pub fn set_dirt(&mut self, block: u32, is_dirty: bool) {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         let segment = &mut self.segments[segment];
         let (from, to) = (
             segment.granule(address),
@@ -357,8 +355,8 @@ impl State {
     fn next_dirty_hint(&mut self) -> Option<u32> {
         while let Some(block) = self.dirty_hints.pop_back() {
             let free = self.blocks.get(block).is_some_and(|entry| {
-                matches!(entry.in_use, super::arena::Use::Free { .. })
-                    && self.segments[entry.segment].kind != super::SegmentKind::Isolated
+                entry.is_free()
+                    && self.segments[entry.segment()].kind != super::SegmentKind::Isolated
             });
             if free {
                 return Some(block);

@@ -5,7 +5,7 @@
 //! thread uses the pool. With several, a peak within the short time between two folds is seen only as far as it stood at
 //! one of them: at the latest at every [`FOLD_EVERY`]th allocation that is not served in front.
 
-use super::arena::{Entry, Past, Use};
+use super::arena::{Entry, Parts, Past, Use};
 use super::facade::Pool;
 use super::front::entry::{State as Place, Word, ENTRIES_MAX};
 use super::front::lane::{Lane, Tally, FIGURES};
@@ -236,14 +236,14 @@ impl Pool {
         (own, lane): (usize, &Lane),
         block: u32,
     ) -> bool {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             in_use,
             segment,
             flags,
             ..
-        } = state.blocks[block];
+        } = state.blocks[block].parts();
         let Use::Live {
             requested_bytes,
             sequence,
@@ -331,16 +331,16 @@ impl Pool {
             return false;
         }
         state.front.add_vacant(id);
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             ..
-        } = state.blocks[block];
+        } = state.blocks[block].parts();
         state.front.cached_bytes -= size_bytes as i64;
         let index = state.bases.remove(&state.blocks, address);
         debug_assert_eq!(index, Some(block));
         let past = Past { epoch, ticket: 0 };
-        state.blocks[block].in_use = Use::Hand { past };
+        state.blocks[block].set_use(Use::Hand { past });
         state.put(block, past);
         true
     }
@@ -437,11 +437,11 @@ impl Pool {
             return false;
         }
         state.front.add_vacant(id);
-        state.blocks[block].in_use = Use::Live {
+        state.blocks[block].set_use(Use::Live {
             requested_bytes,
             tag,
             sequence: word.sequence(),
-        };
+        });
         true
     }
 
@@ -461,11 +461,11 @@ impl Pool {
     /// What a block of the tables is, with what the front knows of it. A cached one is on its way.
     #[inline]
     pub(super) fn as_in_front(&self, entry: &Entry) -> Use {
-        if !matches!(entry.in_use, Use::Live { .. }) {
-            return entry.in_use;
+        if !entry.is_live() {
+            return entry.in_use();
         }
-        match self.front.look(entry.address) {
-            Look::Nothing => entry.in_use,
+        match self.front.look(entry.address()) {
+            Look::Nothing => entry.in_use(),
             Look::NotLive => Use::Hand { past: Past::FRESH },
             Look::Live {
                 requested_bytes,
@@ -512,7 +512,7 @@ impl Pool {
                         if left {
                             state.front.add_vacant(id);
                             let past = Past::FRESH;
-                            state.blocks[block].in_use = Use::Hand { past };
+                            state.blocks[block].set_use(Use::Hand { past });
                         }
                         left
                     }
@@ -539,10 +539,10 @@ impl Pool {
             );
             if !vacant {
                 let block = entry.block_and_epoch().0;
-                let address = state.blocks[block].address;
+                let address = state.blocks[block].address();
                 let found = self.front.entry_of(address).map(|(id, _)| id);
                 assert_eq!(found, Some(id), "ONE-PLACE: entry in front");
-                let live = matches!(state.blocks[block].in_use, Use::Live { .. });
+                let live = state.blocks[block].is_live();
                 assert!(live, "ONE-PLACE: a block in front and in the free lists");
             }
         }

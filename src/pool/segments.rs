@@ -74,8 +74,8 @@ impl Segment {
         let mut starts = Starts::new((self.size_bytes >> self.granule_bits) as usize);
         let mut at = self.first;
         while let Some(entry) = blocks.get(at) {
-            starts.set(self.granule(entry.address));
-            at = entry.next;
+            starts.set(self.granule(entry.address()));
+            at = entry.next();
         }
         self.starts = Some(Box::new(starts));
     }
@@ -327,10 +327,10 @@ impl Segments {
             return Some(segment.address_of(granule));
         }
         let mut entry = &blocks[segment.first];
-        while address - entry.address >= entry.size_bytes {
-            entry = blocks.get(entry.next)?;
+        while address - entry.address() >= entry.size_bytes() {
+            entry = blocks.get(entry.next())?;
         }
-        Some(entry.address)
+        Some(entry.address())
     }
 
     /// Bytes of host memory.

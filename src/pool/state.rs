@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::arena::{Arena, Entry, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE, NONE};
+use super::arena::{Arena, Entry, Parts, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::epochs::{Epochs, Seen};
@@ -100,20 +100,20 @@ impl State {
 
     /// Puts a block of an attached segment into the free lists.
     pub fn list(&mut self, block: u32, past: Past) {
-        let Entry {
+        let Parts {
             size_bytes,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         match bins_of(self.segments[segment].kind) {
             Some(bins) => self.bins[bins].insert(&mut self.blocks, block, past),
             None => {
                 let (bin_previous, bin_next) = (NONE, NONE);
-                self.blocks[block].in_use = Use::Free {
+                self.blocks[block].set_use(Use::Free {
                     past,
                     bin_previous,
                     bin_next,
-                };
+                });
             }
         }
         self.epochs.add(past.epoch, size_bytes);
@@ -121,19 +121,19 @@ impl State {
 
     /// Takes a block out of the free lists; its neighbours and the segment's `busy` are untouched.
     pub fn unlist(&mut self, block: u32) -> Past {
-        let Entry {
+        let Parts {
             size_bytes,
             segment,
             in_use,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         let past = match bins_of(self.segments[segment].kind) {
             Some(bins) => self.bins[bins].remove(&mut self.blocks, block),
             None => {
                 let Use::Free { past, .. } = in_use else {
                     return Past::FRESH;
                 };
-                self.blocks[block].in_use = Use::Hand { past };
+                self.blocks[block].set_use(Use::Hand { past });
                 past
             }
         };
@@ -171,7 +171,7 @@ impl State {
     /// Takes `size_bytes` from the start of a free block; what is left over is free again.
     pub fn take(&mut self, block: u32, size_bytes: u64) -> Past {
         let past = self.unlist(block);
-        self.segments.add_busy(self.blocks[block].segment);
+        self.segments.add_busy(self.blocks[block].segment());
         self.split(block, size_bytes, past);
         past
     }
@@ -179,14 +179,14 @@ impl State {
     /// The same by the shortest way: the rest keeps its entry, and what is taken gets a new one. Returns the block taken.
     #[inline]
     pub fn carve(&mut self, block: u32, size_bytes: u64) -> u32 {
-        let Entry {
+        let Parts {
             address,
             size_bytes: whole_bytes,
             in_use,
             segment,
             previous,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         let Segment {
             kind, granule_bits, ..
         } = self.segments[segment];
@@ -200,7 +200,7 @@ impl State {
             self.take(block, size_bytes);
             return block;
         }
-        let front = self.blocks.add(Entry {
+        let front = self.blocks.add(Parts {
             address,
             size_bytes: front_bytes,
             in_use: Use::Hand { past },
@@ -211,8 +211,8 @@ impl State {
         });
         self.resize_free(block, kind, past, whole_bytes - front_bytes);
         let rest = &mut self.blocks[block];
-        rest.address = address + front_bytes;
-        rest.previous = front;
+        rest.set_address(address + front_bytes);
+        rest.set_previous(front);
         self.follow(segment, previous, front);
         self.segments
             .block_added(segment, address + front_bytes, &self.blocks);
@@ -227,7 +227,7 @@ impl State {
             return self.carve(block, size_bytes);
         }
         let past = self.unlist(block);
-        self.segments.add_busy(self.blocks[block].segment);
+        self.segments.add_busy(self.blocks[block].segment());
         let upper = self.halve(block, offset_bytes, Use::Hand { past });
         self.list(block, past);
         self.split(upper, size_bytes, past);
@@ -237,14 +237,14 @@ impl State {
     /// Cuts a block in two, of which the lower keeps the entry; in which list each is, is the caller's. Returns the upper one.
     #[inline]
     pub fn halve(&mut self, block: u32, lower_bytes: u64, upper_use: Use) -> u32 {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             segment,
             next,
             ..
-        } = self.blocks[block];
-        let upper = self.blocks.add(Entry {
+        } = self.blocks[block].parts();
+        let upper = self.blocks.add(Parts {
             address: address + lower_bytes,
             size_bytes: size_bytes - lower_bytes,
             in_use: upper_use,
@@ -254,11 +254,11 @@ impl State {
             flags: 0,
         });
         if next != NONE {
-            self.blocks[next].previous = upper;
+            self.blocks[next].set_previous(upper);
         }
         let lower = &mut self.blocks[block];
-        lower.next = upper;
-        lower.size_bytes = lower_bytes;
+        lower.set_next(upper);
+        lower.set_size_bytes(lower_bytes);
         self.segments
             .block_added(segment, address + lower_bytes, &self.blocks);
         upper
@@ -270,26 +270,24 @@ impl State {
         if previous == NONE {
             self.segments[segment].first = block;
         } else {
-            self.blocks[previous].next = block;
+            self.blocks[previous].set_next(block);
         }
     }
 
     /// Gives a free block another size, in the bin of that size. Most changes leave it in its bin.
     #[inline]
     fn resize_free(&mut self, block: u32, kind: SegmentKind, past: Past, size_bytes: u64) {
-        let old_bytes = self.blocks[block].size_bytes;
+        let old_bytes = self.blocks[block].size_bytes();
         match bins_of(kind) {
             Some(bins) if bin_of(old_bytes) != bin_of(size_bytes) => {
                 self.bins[bins].remove(&mut self.blocks, block);
-                self.blocks[block].size_bytes = size_bytes;
+                self.blocks[block].set_size_bytes(size_bytes);
                 self.bins[bins].insert(&mut self.blocks, block, past);
             }
             _ => {
                 let entry = &mut self.blocks[block];
-                entry.size_bytes = size_bytes;
-                if let Use::Free { past: old, .. } = &mut entry.in_use {
-                    *old = past;
-                }
+                entry.set_size_bytes(size_bytes);
+                entry.set_free_past(past);
             }
         }
     }
@@ -298,38 +296,36 @@ impl State {
     /// place. Returns the neighbour; the block is no more.
     #[inline]
     fn grow_neighbour(&mut self, block: u32, past: Past) -> Option<u32> {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             previous,
             next,
             segment,
             ..
-        } = self.blocks[block];
-        let free = |at: u32| match self.blocks.get(at)?.in_use {
-            Use::Free { past, .. } => Some(past),
-            _ => None,
-        };
+        } = self.blocks[block].parts();
+        let free = |at: u32| self.blocks.get(at)?.free_past();
         let (neighbour, old) = match (free(previous), free(next)) {
             (None, Some(past)) => (next, past),
             (Some(past), None) => (previous, past),
             _ => return None,
         };
-        let neighbour_bytes = self.blocks[neighbour].size_bytes;
+        let neighbour_bytes = self.blocks[neighbour].size_bytes();
         let grown_bytes = neighbour_bytes + size_bytes;
         let joined = past.joined_with(old);
         let kind = self.segments[segment].kind;
         self.resize_free(neighbour, kind, joined, grown_bytes);
         let entry = &mut self.blocks[neighbour];
         if neighbour == next {
-            let above = std::mem::replace(&mut entry.address, address);
-            entry.previous = previous;
+            let above = entry.address();
+            entry.set_address(address);
+            entry.set_previous(previous);
             self.follow(segment, previous, neighbour);
             self.segments.block_removed(segment, above);
         } else {
-            entry.next = next;
+            entry.set_next(next);
             if next != NONE {
-                self.blocks[next].previous = neighbour;
+                self.blocks[next].set_previous(neighbour);
             }
             self.segments.block_removed(segment, address);
         }
@@ -346,11 +342,11 @@ impl State {
     /// Cuts a block in the caller's hands down to `size_bytes`, rounded up to the segment's granule. Blocks of
     /// oversize and isolated segments are never cut.
     pub fn split(&mut self, block: u32, size_bytes: u64, past: Past) {
-        let Entry {
+        let Parts {
             size_bytes: whole_bytes,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         let (kind, granule_bits) = (
             self.segments[segment].kind,
             self.segments[segment].granule_bits,
@@ -365,20 +361,20 @@ impl State {
 
     /// Puts a block that is in the caller's hands into the free lists, joined with its free neighbours.
     pub fn put(&mut self, mut block: u32, mut past: Past) {
-        let Entry {
+        let Parts {
             previous,
             next,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         if let Some(neighbour) = self.grow_neighbour(block, past) {
             block = neighbour;
         } else {
-            if next != NONE && matches!(self.blocks[next].in_use, Use::Free { .. }) {
+            if next != NONE && self.blocks[next].is_free() {
                 past = past.joined_with(self.unlist(next));
                 self.absorb_next(block);
             }
-            if previous != NONE && matches!(self.blocks[previous].in_use, Use::Free { .. }) {
+            if previous != NONE && self.blocks[previous].is_free() {
                 past = past.joined_with(self.unlist(previous));
                 self.absorb_next(previous);
                 block = previous;
@@ -398,20 +394,21 @@ impl State {
 
     /// Joins a block with the one above it, which ceases to be.
     pub fn absorb_next(&mut self, block: u32) {
-        let absorbed = self.blocks[block].next;
-        let Entry {
+        let absorbed = self.blocks[block].next();
+        let Parts {
             address,
             size_bytes,
             next,
             segment,
             ..
-        } = self.blocks[absorbed];
+        } = self.blocks[absorbed].parts();
         self.segments.block_removed(segment, address);
         self.blocks.remove(absorbed);
-        self.blocks[block].size_bytes += size_bytes;
-        self.blocks[block].next = next;
+        let entry = &mut self.blocks[block];
+        entry.set_size_bytes(entry.size_bytes() + size_bytes);
+        entry.set_next(next);
         if next != NONE {
-            self.blocks[next].previous = block;
+            self.blocks[next].set_previous(block);
         }
     }
 
@@ -420,17 +417,17 @@ impl State {
     pub fn hand_out(&mut self, block: u32, request: &Request, origin: Origin) -> Grant {
         self.sequence += 1;
         let entry = &mut self.blocks[block];
-        entry.in_use = Use::Live {
+        entry.set_use(Use::Live {
             requested_bytes: request.size_bytes,
             tag: request.tag,
             sequence: self.sequence,
-        };
-        entry.flags = 0;
-        let Entry {
+        });
+        entry.set_flags(0);
+        let Parts {
             address,
             size_bytes,
             ..
-        } = *entry;
+        } = entry.parts();
         self.bases.insert(address, block);
         self.stats.requested_bytes.rise(request.size_bytes);
         self.stats.allocated_bytes.rise(size_bytes);
@@ -451,21 +448,21 @@ impl State {
     /// The live `block` serves a small request from the large pool.
     pub fn note_borrowed(&mut self, block: u32, requested_bytes: u64) {
         let entry = &mut self.blocks[block];
-        entry.flags |= FLAG_BORROWED;
-        self.borrowed_bytes += borrowed_bytes(entry.size_bytes, requested_bytes);
+        entry.set_flags(entry.flags() | FLAG_BORROWED);
+        self.borrowed_bytes += borrowed_bytes(entry.size_bytes(), requested_bytes);
     }
 
     /// A block that was live and is in the caller's hands is so no longer: figures and dirt follow. It joins the
     /// current epoch.
     #[inline]
     pub fn account_free(&mut self, block: u32, requested_bytes: u64) {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             segment,
             flags,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         if flags & FLAG_BORROWED != 0 {
             self.borrowed_bytes -= borrowed_bytes(size_bytes, requested_bytes);
         }
@@ -485,16 +482,16 @@ impl State {
     /// Keeps a block that is in the caller's hands out of use. With `for_ever` it no longer keeps its segment from
     /// being released; else until [`State::end_hold`].
     pub fn hold_back(&mut self, block: u32, past: Past, for_ever: bool) {
-        let Entry {
+        let Parts {
             size_bytes,
             segment,
             ..
-        } = self.blocks[block];
-        self.blocks[block].in_use = Use::Held { past };
+        } = self.blocks[block].parts();
+        self.blocks[block].set_use(Use::Held { past });
         self.held_bytes += size_bytes;
         if for_ever {
             if self.segments[segment].is_mapped {
-                let address = self.blocks[block].address;
+                let address = self.blocks[block].address();
                 self.mapped.retired.insert(address, block);
             }
             self.segments.subtract_busy(segment, true);
@@ -504,17 +501,17 @@ impl State {
 
     /// The last hold of a freed block is gone. It may have been in use until now, so it joins the current epoch.
     pub fn end_hold(&mut self, block: u32) {
-        let Use::Held { past } = self.blocks[block].in_use else {
+        let Use::Held { past } = self.blocks[block].in_use() else {
             return;
         };
         let past = Past {
             epoch: self.epochs.current(),
             ..past
         };
-        self.blocks[block].in_use = Use::Hand { past };
-        self.held_bytes -= self.blocks[block].size_bytes;
-        let flags = self.blocks[block].flags;
-        self.blocks[block].flags = flags & !FLAG_HELD;
+        self.blocks[block].set_use(Use::Hand { past });
+        self.held_bytes -= self.blocks[block].size_bytes();
+        let flags = self.blocks[block].flags();
+        self.blocks[block].set_flags(flags & !FLAG_HELD);
         if flags & FLAG_RETIRE != 0 {
             self.hold_back(block, past, true);
         } else {
@@ -526,7 +523,7 @@ impl State {
     #[inline]
     pub fn is_whole(&self, block: u32) -> bool {
         let entry = &self.blocks[block];
-        entry.previous == NONE && entry.next == NONE
+        entry.previous() == NONE && entry.next() == NONE
     }
 
     /// A live block, by value.
@@ -537,18 +534,18 @@ impl State {
             requested_bytes,
             tag,
             sequence,
-        } = entry.in_use
+        } = entry.in_use()
         else {
             return None;
         };
         Some(Block {
-            base: entry.address,
+            base: entry.address(),
             requested_bytes,
-            allocated_bytes: entry.size_bytes,
+            allocated_bytes: entry.size_bytes(),
             sequence,
             tag,
-            whole_segment: self.is_whole(block) && !self.segments[entry.segment].is_mapped,
-            segment: self.segments[entry.segment].range(),
+            whole_segment: self.is_whole(block) && !self.segments[entry.segment()].is_mapped,
+            segment: self.segments[entry.segment()].range(),
         })
     }
 

@@ -96,15 +96,15 @@ impl Pool {
                 let entry = &state.blocks[at];
                 if segment.is_mapped {
                     self.add_mapped_block(state, entry, segment, segments);
-                } else if entry.address >= cursor.address || cursor.address <= segment.address {
+                } else if entry.address() >= cursor.address || cursor.address <= segment.address {
                     // A block that grew downwards since the last slice is in the map already, in part.
                     if let Some(last) = segments.last_mut() {
                         last.blocks
                             .push(self.block_snapshot(state, entry, segment.address));
                     }
                 }
-                cursor.address = entry.address + entry.size_bytes;
-                at = entry.next;
+                cursor.address = entry.end();
+                at = entry.next();
                 left -= 1;
             }
             cursor.block = at;
@@ -134,8 +134,8 @@ impl Pool {
             Use::Held { .. } | Use::Hole | Use::Vacant { .. } => (BlockState::Held, 0, 0),
         };
         BlockSnapshot {
-            offset_bytes: entry.address - segment_address,
-            size_bytes: entry.size_bytes,
+            offset_bytes: entry.address() - segment_address,
+            size_bytes: entry.size_bytes(),
             requested_bytes,
             state,
             tag,
@@ -150,24 +150,24 @@ impl Pool {
         segment: &Segment,
         segments: &mut Vec<SegmentSnapshot>,
     ) {
-        if matches!(entry.in_use, Use::Hole) {
+        if entry.is_hole() {
             return;
         }
         let next_byte = |last: &SegmentSnapshot| last.address + last.size_bytes;
         let goes_on = segments.last().is_some_and(|last| {
-            last.address >= segment.address && next_byte(last) == entry.address
+            last.address >= segment.address && next_byte(last) == entry.address()
         });
         // A block that grew downwards since the last slice is in the map already, in part.
         if !goes_on
             && segments
                 .last()
-                .is_some_and(|last| next_byte(last) > entry.address)
+                .is_some_and(|last| next_byte(last) > entry.address())
         {
             return;
         }
         if !goes_on {
             segments.push(SegmentSnapshot {
-                address: entry.address,
+                address: entry.address(),
                 size_bytes: 0,
                 kind: segment.kind,
                 blocks: Vec::new(),
@@ -176,7 +176,7 @@ impl Pool {
         if let Some(last) = segments.last_mut() {
             last.blocks
                 .push(self.block_snapshot(state, entry, last.address));
-            last.size_bytes += entry.size_bytes;
+            last.size_bytes += entry.size_bytes();
         }
     }
 }
@@ -187,17 +187,17 @@ impl State {
     fn resume(&self, cursor: &Cursor, segment: u32) -> u32 {
         let remembered = self.blocks.get(cursor.block);
         if remembered
-            .is_some_and(|entry| entry.segment == segment && entry.address == cursor.address)
+            .is_some_and(|entry| entry.segment() == segment && entry.address() == cursor.address)
         {
             return cursor.block;
         }
         let mut at = self.last_live_up_to(cursor.address, segment);
         while at != NONE {
             let entry = &self.blocks[at];
-            if entry.address + entry.size_bytes > cursor.address {
+            if entry.end() > cursor.address {
                 break;
             }
-            at = entry.next;
+            at = entry.next();
         }
         at
     }

@@ -30,7 +30,7 @@ mod thrift;
 
 use std::collections::BTreeMap;
 
-use super::arena::{Entry, Past, Use, NONE};
+use super::arena::{Entry, Parts, Past, Use, NONE};
 use super::segments::Segment;
 use super::state::State;
 use super::{Range, SegmentKind};
@@ -99,7 +99,7 @@ impl State {
         segment.is_mapped = true;
         segment.busy = 1; // PINNED
         let index = self.segments.add(segment);
-        let block = self.blocks.add(Entry {
+        let block = self.blocks.add(Parts {
             address,
             size_bytes,
             in_use: Use::Hole,
@@ -114,13 +114,13 @@ impl State {
 
     /// Cuts a block that is in the caller's hands in two; both are. Returns the upper one.
     fn cut(&mut self, block: u32, at: u64) -> u32 {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             in_use,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         debug_assert!(address < at && at < address + size_bytes);
         let upper = self.halve(block, at - address, in_use);
         self.segments.add_busy(segment);
@@ -130,24 +130,24 @@ impl State {
     /// Takes a free block as a whole.
     fn take_whole(&mut self, block: u32) -> Past {
         let past = self.unlist(block);
-        self.segments.add_busy(self.blocks[block].segment);
+        self.segments.add_busy(self.blocks[block].segment());
         past
     }
 
     /// Takes `[from, to)` of a hole; what is left of it stays a hole.
     fn take_hole(&mut self, hole: u32, from: u64, to: u64) -> u32 {
-        let Entry {
+        let Parts {
             address, segment, ..
-        } = self.blocks[hole];
+        } = self.blocks[hole].parts();
         self.mapped.holes.remove(&address);
-        self.blocks[hole].in_use = Use::Hand { past: Past::FRESH };
+        self.blocks[hole].set_use(Use::Hand { past: Past::FRESH });
         self.segments.add_busy(segment);
         let mut piece = hole;
         if from > address {
             piece = self.cut(hole, from);
             self.put_hole(hole);
         }
-        let end = self.blocks[piece].address + self.blocks[piece].size_bytes;
+        let end = self.blocks[piece].end();
         if to < end {
             let rest = self.cut(piece, to);
             self.put_hole(rest);
@@ -157,16 +157,15 @@ impl State {
 
     /// Makes a block that is in the caller's hands a hole, joined with the holes beside it.
     fn put_hole(&mut self, mut block: u32) {
-        let Entry {
+        let Parts {
             previous,
             next,
             segment,
             ..
-        } = self.blocks[block];
-        let is_hole =
-            |state: &State, at: u32| at != NONE && matches!(state.blocks[at].in_use, Use::Hole);
+        } = self.blocks[block].parts();
+        let is_hole = |state: &State, at: u32| at != NONE && state.blocks[at].is_hole();
         if is_hole(self, next) {
-            self.mapped.holes.remove(&self.blocks[next].address);
+            self.mapped.holes.remove(&self.blocks[next].address());
             self.absorb_next(block);
         }
         if is_hole(self, previous) {
@@ -174,8 +173,8 @@ impl State {
             block = previous;
         }
         let entry = &mut self.blocks[block];
-        entry.in_use = Use::Hole;
-        self.mapped.holes.insert(entry.address, block);
+        entry.set_use(Use::Hole);
+        self.mapped.holes.insert(entry.address(), block);
         self.segments.subtract_busy(segment, false);
     }
 
@@ -185,7 +184,7 @@ impl State {
             self.each_free(kind, |block| {
                 let entry = &self.blocks[block];
                 if let (Use::Free { past, .. }, true) =
-                    (entry.in_use, self.segments[entry.segment].is_mapped)
+                    (entry.in_use(), self.segments[entry.segment()].is_mapped)
                 {
                     each(block, entry, past);
                 }

@@ -2,7 +2,7 @@
 
 use crate::sync::MutexGuard;
 
-use super::super::arena::{Entry, Past, Use, NONE};
+use super::super::arena::{Parts, Past, Use, NONE};
 use super::super::facade::{Outside, Pool};
 use super::super::state::State;
 use super::super::{Backing, Pages};
@@ -59,7 +59,7 @@ impl State {
     /// A handle that can go, with a retired block in it.
     fn retired_handle(&self) -> Option<u64> {
         self.mapped.retired.iter().find_map(|(&address, &block)| {
-            let end = address + self.blocks[block].size_bytes;
+            let end = address + self.blocks[block].size_bytes();
             let first = self.mapped.handles.range(..=address).next_back()?.0;
             let mut handles = self.mapped.handles.range(*first..end);
             handles.find_map(|(&at, handle)| {
@@ -74,26 +74,26 @@ impl State {
     /// The blocks that lie in `[from, to)`, of which `near` is one.
     fn blocks_in(&self, near: u32, from: u64, to: u64) -> Vec<u32> {
         let mut at = near;
-        while self.blocks[at].address > from && self.blocks[at].previous != NONE {
-            at = self.blocks[at].previous;
+        while self.blocks[at].address() > from && self.blocks[at].previous() != NONE {
+            at = self.blocks[at].previous();
         }
         let mut blocks = Vec::new();
-        while at != NONE && self.blocks[at].address < to {
+        while at != NONE && self.blocks[at].address() < to {
             let entry = &self.blocks[at];
-            if entry.address + entry.size_bytes > from {
+            if entry.end() > from {
                 blocks.push(at);
             }
-            at = entry.next;
+            at = entry.next();
         }
         blocks
     }
 
     fn is_free(&self, block: u32) -> bool {
-        matches!(self.blocks[block].in_use, Use::Free { .. })
+        self.blocks[block].is_free()
     }
 
     fn is_retired(&self, block: u32) -> bool {
-        let address = self.blocks[block].address;
+        let address = self.blocks[block].address();
         self.mapped.retired.get(&address) == Some(&block)
     }
 
@@ -106,7 +106,7 @@ impl State {
     fn past_of_handle(&self, address: u64) -> Past {
         let mut joined = Past::FRESH;
         for block in self.near_handle(address) {
-            if let Use::Free { past, .. } | Use::Held { past } = self.blocks[block].in_use {
+            if let Use::Free { past, .. } | Use::Held { past } = self.blocks[block].in_use() {
                 joined = joined.joined_with(past);
             }
         }
@@ -130,16 +130,16 @@ impl State {
                     state.put(block, past);
                 }
             };
-            if self.blocks[block].address < address {
+            if self.blocks[block].address() < address {
                 let upper = self.cut(block, address);
                 give(self, block);
                 block = upper;
             }
-            let Entry {
+            let Parts {
                 address: at,
                 size_bytes,
                 ..
-            } = self.blocks[block];
+            } = self.blocks[block].parts();
             if at + size_bytes > to {
                 let rest = self.cut(block, to);
                 give(self, rest);
@@ -147,7 +147,7 @@ impl State {
             pieces.push(block);
         }
         let first = pieces[0];
-        let segment = self.blocks[first].segment;
+        let segment = self.blocks[first].segment();
         for _ in 1..pieces.len() {
             self.absorb_next(first);
             self.segments.subtract_busy(segment, false);
@@ -156,13 +156,13 @@ impl State {
     }
 
     fn take_retired(&mut self, block: u32) -> Past {
-        let Entry {
+        let Parts {
             address,
             size_bytes,
             in_use,
             segment,
             ..
-        } = self.blocks[block];
+        } = self.blocks[block].parts();
         self.mapped.retired.remove(&address);
         self.held_bytes -= size_bytes;
         self.segments.add_busy(segment);
@@ -170,7 +170,7 @@ impl State {
             Use::Held { past } => past,
             _ => Past::FRESH,
         };
-        self.blocks[block].in_use = Use::Hand { past };
+        self.blocks[block].set_use(Use::Hand { past });
         past
     }
 }

@@ -61,10 +61,10 @@ impl State {
     ) -> Option<Site> {
         let mut best: Option<((u64, u64), Site)> = None;
         for &hole in self.mapped.holes.values() {
-            if self.segments[self.blocks[hole].segment].kind != kind {
+            if self.segments[self.blocks[hole].segment()].kind != kind {
                 continue;
             }
-            let hole_bytes = self.blocks[hole].size_bytes;
+            let hole_bytes = self.blocks[hole].size_bytes();
             if hole_bytes < room_bytes {
                 continue;
             }
@@ -87,11 +87,12 @@ impl State {
 
     /// The site whose first hole (`upwards`) or last one is `hole`.
     fn site_at(&self, hole: u32, size_bytes: u64, upwards: bool, start: Start) -> Option<Site> {
-        let behind = |entry: &Entry| if upwards { entry.previous } else { entry.next };
-        let ahead = |entry: &Entry| if upwards { entry.next } else { entry.previous };
-        let is_free =
-            |block: u32| block != NONE && matches!(self.blocks[block].in_use, Use::Free { .. });
-        let mut at = behind(&self.blocks[hole]);
+        let beside = |entry: &Entry, above: bool| match above {
+            true => entry.next(),
+            false => entry.previous(),
+        };
+        let is_free = |block: u32| block != NONE && self.blocks[block].is_free();
+        let mut at = beside(&self.blocks[hole], !upwards);
         if start == Start::InHole || !is_free(at) {
             at = hole;
         }
@@ -105,7 +106,7 @@ impl State {
                 return None;
             }
             let entry = &self.blocks[at];
-            let (start, end) = (entry.address, entry.address + entry.size_bytes);
+            let (start, end) = (entry.address(), entry.end());
             let mut part = Part {
                 block: at,
                 is_hole: false,
@@ -113,11 +114,11 @@ impl State {
                 to: end,
                 room_to: end,
             };
-            match entry.in_use {
+            match entry.in_use() {
                 Use::Free { .. } => {}
                 Use::Hole => {
                     let needed = (size_bytes - bytes).next_multiple_of(SEGMENT_GRANULE_BYTES);
-                    let needed = needed.min(entry.size_bytes);
+                    let needed = needed.min(entry.size_bytes());
                     part.is_hole = true;
                     if upwards {
                         part.to = start + needed;
@@ -130,7 +131,7 @@ impl State {
             }
             bytes += part.to - part.from;
             site.parts.push(part);
-            at = ahead(entry);
+            at = beside(entry, upwards);
         }
         if !upwards {
             site.parts.reverse();

@@ -20,11 +20,11 @@ impl State {
     pub(super) fn sources(&self, except: &[u32]) -> Vec<Source> {
         let mut sources = Vec::new();
         self.each_mapped_free(|block, entry, past| {
-            if entry.size_bytes < SEGMENT_GRANULE_BYTES || except.contains(&block) {
+            if entry.size_bytes() < SEGMENT_GRANULE_BYTES || except.contains(&block) {
                 return;
             }
-            let end = entry.address + entry.size_bytes;
-            for (&address, &handle) in self.mapped.handles.range(entry.address..end) {
+            let end = entry.end();
+            for (&address, &handle) in self.mapped.handles.range(entry.address()..end) {
                 if address + handle.size_bytes <= end {
                     sources.push(Source {
                         address,
@@ -55,14 +55,14 @@ impl State {
             let mut rest = block;
             loop {
                 let source = &sources[at];
-                if source.address > self.blocks[rest].address {
+                if source.address > self.blocks[rest].address() {
                     let upper = self.cut(rest, source.address);
                     self.put(rest, past);
                     rest = upper;
                 }
                 let entry = &self.blocks[rest];
                 let end = source.address + source.handle.size_bytes;
-                let has_more = end < entry.address + entry.size_bytes;
+                let has_more = end < entry.end();
                 let upper = has_more.then(|| self.cut(rest, end));
                 taken.push(rest);
                 at += 1;

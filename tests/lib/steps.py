@@ -1,0 +1,138 @@
+"""Steps of real programs, timed side by side: each workload under its variants, in rounds, every other round in the opposite order.
+
+One process at a time has the GPU; the next few are started ahead and load their modules meanwhile (tests/gpu/held.py), since loading takes
+several times as long as what is measured.
+"""
+import collections
+import os
+import selectors
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+GPU = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
+
+# Processes started ahead: each takes a core and some GiB of host memory.
+AHEAD = 6
+# Rounds of a variant that is slow and has no target of its own: both orders.
+ROUNDS_UNCACHED = 2
+# A ratio that is this much below the wanted one is the same: what one framework's own pool differs by from run to run.
+NOISE = 0.03
+
+Comparison = collections.namedtuple("Comparison", "slow quick least")
+Workload = collections.namedtuple("Workload", "script modules arguments variants comparisons")
+
+
+def variants(library, without):
+    """A program with its own pool, and as `without` keeps it from using that: alone and under cushion."""
+    return {"caching": {}, "uncached": without, "fast": {**without, "LD_PRELOAD": library, "CUSHION_MODE": "fast"},
+            "faithful": {**without, "LD_PRELOAD": library}}
+
+
+def workloads(library):
+    """Each workload's program, and what is wanted of its times: that of the first over that of the second, at least."""
+    torch = variants(library, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
+    wanted = [Comparison("caching", "fast", 1.0), Comparison("caching", "faithful", 1 / 1.35), Comparison("uncached", "faithful", 1.0)]
+    steps = {"resnet": ("torchvision", 40), "gnn": ("torch_geometric.nn", 60), "gpt": ("transformers.models.gpt2.modeling_gpt2", 40),
+             "llama_gen": ("transformers.models.llama.modeling_llama", 8), "streams": ("torch", 60)}
+    found = {name: Workload("workloads.py", module, [name, "--warm", "6", "--iters", str(steps)], torch, wanted)
+             for name, (module, steps) in steps.items()}
+    found["cupy"] = Workload("arrays.py", "cupy", ["cupy"], variants(library, {"ARRAYS_POOL": "off"}), wanted)
+    # JAX maps its memory itself (cuMemCreate): no pool in front of cuMemAlloc can help it. The row says what that costs.
+    found["jax"] = Workload("arrays.py", "jax", ["jax"], variants(library, {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
+                            [Comparison("caching", "fast", 1.0), Comparison("uncached", "fast", 1.0), Comparison("uncached", "faithful", 1.0)])
+    return found
+
+
+class Held:
+    """A program that has been started and waits for its turn."""
+
+    def __init__(self, command, env):
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0,
+                                        start_new_session=True)
+
+    def _line(self, end):
+        """The next line, or nothing at the end of the output, or when the time is over."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, end - time.monotonic())):
+                return ""
+        return self.process.stdout.readline().decode(errors="replace")
+
+    def run(self, end):
+        """Lets it go: exit status (124 past its time), last line of output, stderr."""
+        last = ""
+        try:
+            if self._line(end).strip() == "ready":
+                self.process.stdin.write(b"go\n")
+                self.process.stdin.flush()
+                while line := self._line(end):
+                    last = line
+            status = self.process.wait(max(1.0, end - time.monotonic()))
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            status = 124
+        self.close()
+        self.errors.seek(0)
+        return status, last, self.errors.read().decode(errors="replace")
+
+    def close(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def schedule(names, known, rounds):
+    """(round, workload, variant) in the order of the runs."""
+    for number in range(rounds):
+        for name in names:
+            order = [variant for variant in known[name].variants if variant != "uncached" or number < ROUNDS_UNCACHED]
+            for variant in order if number % 2 == 0 else reversed(order):
+                yield number, name, variant
+
+
+def measure(runs, known, environment, report, end, script=None):
+    """Runs what `schedule` says until `end`; yields (round, workload, variant, status, what it printed last, stderr).
+
+    `environment(settings, report)` makes a run's, `report(round, workload, variant)` names its reports; `script` is run in place of all.
+    """
+    def start(run):
+        number, name, variant = run
+        workload = known[name]
+        command = [sys.executable, os.path.join(GPU, "held.py"), "" if script else workload.modules,
+                   script or os.path.join(GPU, workload.script), *workload.arguments]
+        return run, Held(command, environment(workload.variants[variant], report(number, name, variant)))
+
+    runs, ahead, longest = iter(runs), collections.deque(), {}
+    try:
+        for run in runs:
+            ahead.append(start(run))
+            if len(ahead) > AHEAD:
+                break
+        while ahead:
+            (number, name, variant), held = ahead.popleft()
+            # One that would be killed on its way is not begun.
+            if longest.get((name, variant), 10.0) > end - time.monotonic():
+                held.close()
+                return
+            began = time.monotonic()
+            yield (number, name, variant, *held.run(end))
+            longest[name, variant] = time.monotonic() - began
+            ahead.extend(start(run) for run in [next(runs, None)] if run)
+    finally:
+        for _, held in ahead:
+            held.close()
+
+
+def compared(comparison, taken):
+    """Medians of both over the rounds that both had: (ratio, rounds, passed)."""
+    slow, quick = taken[comparison.slow], taken[comparison.quick]
+    rounds = min(len(slow), len(quick))
+    if not rounds:
+        return 0.0, 0, False
+    ratio = statistics.median(slow) / statistics.median(quick)
+    return ratio, rounds, rounds >= 2 and ratio >= comparison.least * (1 - NOISE)
+

@@ -19,6 +19,8 @@ GPU = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 
 AHEAD = 6
 # Rounds of a variant that is slow and has no target of its own: both orders.
 ROUNDS_UNCACHED = 2
+# Without any pool a run of these takes half a minute and more.
+SLOW_UNCACHED = ["gpt", "llama_gen", "streams"]
 # A ratio that is this much below the wanted one is the same: what one framework's own pool differs by from run to run.
 NOISE = 0.03
 
@@ -36,10 +38,13 @@ def workloads(library):
     """Each workload's program, and what is wanted of its times: that of the first over that of the second, at least."""
     torch = variants(library, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
     wanted = [Comparison("caching", "fast", 1.0), Comparison("caching", "faithful", 1 / 1.35), Comparison("uncached", "faithful", 1.0)]
-    steps = {"resnet": ("torchvision", 40), "gnn": ("torch_geometric.nn", 60), "gpt": ("transformers.models.gpt2.modeling_gpt2", 40),
-             "llama_gen": ("transformers.models.llama.modeling_llama", 8), "streams": ("torch", 60)}
-    found = {name: Workload("workloads.py", module, [name, "--warm", "6", "--iters", str(steps)], torch, wanted)
-             for name, (module, steps) in steps.items()}
+    loads = {"resnet": ("torchvision", 6, 40), "gnn": ("torch_geometric.nn", 6, 60), "streams": ("torch", 6, 60),
+             "gpt": ("transformers.models.gpt2.modeling_gpt2", 6, 40), "llama_gen": ("transformers.models.llama.modeling_llama", 2, 6)}
+    found = {name: Workload("workloads.py", module, [name, "--warm", str(warm), "--iters", str(steps)], torch, wanted)
+             for name, (module, warm, steps) in loads.items()}
+    for name in SLOW_UNCACHED:
+        found[name] = found[name]._replace(variants={variant: settings for variant, settings in torch.items() if variant != "uncached"},
+                                           comparisons=[each for each in wanted if each.slow != "uncached"])
     found["cupy"] = Workload("arrays.py", "cupy", ["cupy"], variants(library, {"ARRAYS_POOL": "off"}), wanted)
     # JAX maps its memory itself (cuMemCreate): no pool in front of cuMemAlloc can help it. The row says what that costs.
     found["jax"] = Workload("arrays.py", "jax", ["jax"], variants(library, {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),

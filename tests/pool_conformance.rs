@@ -386,6 +386,40 @@ fn blocks_scrubbed_ahead_need_one_join_and_no_scrub() {
 }
 
 #[test]
+fn a_scrub_that_a_request_needs_takes_other_dirt_along() {
+    let fixture = Fixture {
+        capacity_bytes: 1 << 40,
+        limit_bytes: None,
+        sole_stream: false,
+        has_pages: false,
+        settings: Settings::default(),
+    };
+    fixture.run(|program| {
+        // Far larger than what goes along: scrubbed when it is asked for itself.
+        program.allocate(300 * MIB, false, false).unwrap();
+        for _ in 0..10 {
+            program.allocate(6 * MIB, false, false).unwrap();
+        }
+        while program.live.len() > 1 {
+            program.free(1, false, false);
+        }
+        program.free(0, false, false);
+        let calls = program.backing.calls();
+        for _ in 0..10 {
+            program.allocate(6 * MIB, false, false).unwrap();
+        }
+        assert_eq!(
+            program.backing.calls() - calls,
+            2,
+            "one scrub and its join make all of them ready"
+        );
+        assert_eq!(program.pool.stats().scrubbed_bytes, 60 * MIB);
+        program.allocate(300 * MIB, false, false).unwrap();
+        assert_eq!(program.pool.stats().scrubbed_bytes, 360 * MIB);
+    });
+}
+
+#[test]
 fn oversize_blocks_stay_whole_and_go_first() {
     let settings = Settings {
         max_split_size_bytes: Some(16 * MIB),

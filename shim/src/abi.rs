@@ -159,6 +159,8 @@ impl AccessDescription {
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: i32 = 1;
 
+/// The legacy default stream, as the functions without `_ptsz` take it.
+pub const LEGACY_STREAM: CUstream = std::ptr::null_mut();
 /// `CU_STREAM_PER_THREAD`.
 pub const PER_THREAD_STREAM: CUstream = 2 as CUstream;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.

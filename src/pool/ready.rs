@@ -52,7 +52,7 @@ impl Pool {
             None => None,
         };
         if let Some((ranges, byte)) = dirty {
-            return self.scrub(state, backing, block, past, fresh, (&ranges, byte));
+            return self.scrub(state, backing, block, past, fresh, (ranges, byte));
         }
         if !state.epochs.is_fenced(past.epoch) && !backing.sole_stream() {
             return self.fence(state, backing, past);
@@ -61,6 +61,11 @@ impl Pool {
     }
 
     /// Fills the dirty parts of a block and has all later work wait for that.
+    ///
+    /// # Decision: other dirt goes along
+    /// The work that is queued stops for a scrub and goes on after it: with several streams the device then stands for some
+    /// microseconds, as long as it takes to fill 32 MiB. So what else is dirty is filled by the same scrub, and the requests
+    /// that find it clean need none.
     fn scrub<'a, B: Backing>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -68,23 +73,32 @@ impl Pool {
         block: u32,
         past: Past,
         fresh: bool,
-        (ranges, byte): (&[Range], u8),
+        (mut ranges, byte): (Vec<Range>, u8),
     ) -> Made<'a> {
+        let own = ranges.len();
+        let along = state.gather(ALONG_BYTES, RANGES_ALONG);
+        ranges.extend(&along.ranges);
         let mark = state.mark();
-        match self.outside(state, || backing.begin_scrub(ranges, byte)) {
+        match self.outside(state, || backing.begin_scrub(&ranges, byte)) {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(ticket)) => {
                 let ticket = state.tickets.begin(ticket, mark.epoch());
-                state.clean(block, ranges);
+                state.scrubbed(along, Some(ticket));
+                state.clean(block, &ranges[..own]);
                 let past = past.joined_with(Past { epoch: 0, ticket });
                 self.join(state, backing, past)
             }
-            Outside::Back(state, Err(BackingError::Failed(code))) => {
-                let past = state.past_after_failure(past);
-                Made::Failed(state, past, code)
+            Outside::Back(mut state, Err(error)) => {
+                state.scrubbed(along, None);
+                match error {
+                    BackingError::Failed(code) => {
+                        let past = state.past_after_failure(past);
+                        Made::Failed(state, past, code)
+                    }
+                    _ if fresh => Made::Ready(state),
+                    _ => Made::Unavailable(state, past),
+                }
             }
-            Outside::Back(state, Err(_)) if fresh => Made::Ready(state),
-            Outside::Back(state, Err(_)) => Made::Unavailable(state, past),
         }
     }
 
@@ -151,45 +165,21 @@ impl Pool {
             return 0;
         };
         let mut state = self.lock();
-        let mut taken = Vec::new();
-        let mut ranges = Vec::new();
-        let mut bytes = 0;
-        while bytes < max_bytes && ranges.len() < RANGES_AHEAD {
-            let Some(block) = state.next_dirty_hint() else {
-                break;
-            };
-            let Some(dirty) = state.dirty_ranges(block) else {
-                continue;
-            };
-            let size_bytes = state.blocks[block].size_bytes();
-            taken.push((block, state.take(block, size_bytes)));
-            bytes += dirty.iter().map(|range| range.size_bytes).sum::<u64>();
-            ranges.extend(dirty);
-        }
-        if taken.is_empty() {
+        let batch = state.gather(max_bytes, RANGES_AHEAD);
+        if batch.taken.is_empty() {
             return 0;
         }
         let mark = state.mark();
+        let bytes = batch.bytes;
         let Outside::Back(mut state, answer) =
-            self.outside(state, || backing.begin_scrub(&ranges, byte))
+            self.outside(state, || backing.begin_scrub(&batch.ranges, byte))
         else {
             return 0;
         };
         let ticket = answer
             .ok()
             .map(|ticket| state.tickets.begin(ticket, mark.epoch()));
-        if ticket.is_some() {
-            state.stats.scrubbed_bytes += bytes;
-        }
-        for (block, mut past) in taken {
-            if let Some(ticket) = ticket {
-                state.set_dirt(block, false);
-                past = past.joined_with(Past { epoch: 0, ticket });
-            } else {
-                past = state.past_after_failure(past);
-            }
-            state.put(block, past);
-        }
+        state.scrubbed(batch, ticket);
         let Some(ticket) = ticket else {
             return 0;
         };
@@ -209,6 +199,19 @@ const CLEAN_LOOKS: usize = 8;
 const SHORT_SCRUB_BYTES: u64 = 16 << 20;
 /// Ranges of one scrub ahead.
 const RANGES_AHEAD: usize = 128;
+/// About so many bytes go along with a scrub that a request needs at once: 32 us on an H200.
+const ALONG_BYTES: u64 = 128 << 20;
+/// So many ranges do, each a call of the backing.
+const RANGES_ALONG: usize = 32;
+/// Blocks too large to go along that are passed over in the search for others.
+const LEFT: usize = 8;
+
+/// Dirty blocks that were free, in one thread's hands for one scrub.
+struct Batch {
+    taken: Vec<(u32, Past)>,
+    ranges: Vec<Range>,
+    bytes: u64,
+}
 
 fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Made<'_> {
     match error {
@@ -349,6 +352,54 @@ impl State {
     fn clean(&mut self, block: u32, ranges: &[Range]) {
         self.set_dirt(block, false);
         self.stats.scrubbed_bytes += ranges.iter().map(|range| range.size_bytes).sum::<u64>();
+    }
+
+    /// Takes dirty blocks, those freed last first, until they are about so many bytes or ranges. Those far larger than what
+    /// is left of the bytes stay.
+    fn gather(&mut self, max_bytes: u64, max_ranges: usize) -> Batch {
+        let mut batch = Batch {
+            taken: Vec::new(),
+            ranges: Vec::new(),
+            bytes: 0,
+        };
+        let mut left = Vec::new();
+        while batch.bytes < max_bytes && batch.ranges.len() < max_ranges && left.len() < LEFT {
+            let Some(block) = self.next_dirty_hint() else {
+                break;
+            };
+            let Some(dirty) = self.dirty_ranges(block) else {
+                continue;
+            };
+            let dirty_bytes = dirty.iter().map(|range| range.size_bytes).sum::<u64>();
+            if dirty_bytes / 2 > max_bytes - batch.bytes {
+                left.push(block);
+                continue;
+            }
+            let size_bytes = self.blocks[block].size_bytes();
+            let past = self.take(block, size_bytes);
+            batch.taken.push((block, past));
+            batch.bytes += dirty_bytes;
+            batch.ranges.extend(dirty);
+        }
+        self.dirty_hints.extend(left.into_iter().rev());
+        batch
+    }
+
+    /// Puts a batch back after its scrub was started, or could not be.
+    fn scrubbed(&mut self, batch: Batch, ticket: Option<u64>) {
+        if ticket.is_some() {
+            self.stats.scrubbed_bytes += batch.bytes;
+        }
+        for (block, past) in batch.taken {
+            let past = match ticket {
+                Some(ticket) => {
+                    self.set_dirt(block, false);
+                    past.joined_with(Past { epoch: 0, ticket })
+                }
+                None => self.past_after_failure(past),
+            };
+            self.put(block, past);
+        }
     }
 
     /// The free block that was hinted at last, if it is one still.

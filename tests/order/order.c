@@ -1,4 +1,4 @@
-/* usage: order WAY    Late work of the legacy stream, and the first use of another one.
+/* usage: order WAY [large]    order race US [large]    Late work of the legacy stream, and the first use of another one.
  *
  * A kernel on the legacy stream writes late to a block, the block is freed, and a new block of that size is made: with one stream in
  * the process the pool may hand out the same memory at once. Then work reaches another stream for the first time, in the given
@@ -36,7 +36,8 @@ typedef struct { int id, pad; uint64_t value[8]; } Attribute;
 int cuLaunchKernelEx(const Config *, H, void **, void **);
 
 #define OK(call) do { int code_ = (call); if (code_) { fprintf(stderr, "%s: %d\n", #call, code_); exit(2); } } while (0)
-enum { SIZE = 1 << 20, PER_THREAD = 2, NON_BLOCKING = 1 };
+enum { PER_THREAD = 2, NON_BLOCKING = 1, LARGE = 3 << 20 };
+static size_t SIZE = 1 << 20; /* or large, which is scrubbed and not cut beside its own dirt */
 static H context, spin_fill, fill;
 
 static void late_write(P block, uint64_t ns)
@@ -47,7 +48,7 @@ static void late_write(P block, uint64_t ns)
     OK(cuLaunchKernel(spin_fill, 1, 1, 1, 32, 1, 1, 0, NULL, arguments, NULL));
 }
 
-static unsigned char host[SIZE];
+static unsigned char host[LARGE];
 static int is_filled(int byte)
 {
     for (size_t i = 0; i < SIZE; i++)
@@ -146,14 +147,16 @@ static void race(unsigned us)
     OK(cuStreamCreate(&stream, NON_BLOCKING));
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 4; i++) {
+            if (round) {
+                OK(cuMemFree_v2(block[i]));
+                OK(cuMemAlloc_v2(&block[i], SIZE));
+            }
             write_on(stream, block[i]);
             OK(cuStreamSynchronize(stream));
             usleep(600);
             OK(cuMemcpyDtoHAsync_v2(host, block[i], SIZE, stream));
             OK(cuStreamSynchronize(stream));
             if (!is_filled(0x55)) printf("late write seen\n");
-            OK(cuMemFree_v2(block[i]));
-            OK(cuMemAlloc_v2(&block[i], SIZE));
         }
     }
     stop = 1;
@@ -165,6 +168,7 @@ int main(int count, char **argument)
     H module;
     P block, again;
     if (count < 2) return 3;
+    if (!strcmp(argument[count - 1], "large")) SIZE = LARGE;
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     OK(cuCtxSetCurrent(context));

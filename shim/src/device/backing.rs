@@ -271,9 +271,9 @@ impl DriverBacking {
 }
 
 /// Runs context-wide calls, unless a stream captures.
-pub(super) fn in_gate(
-    calls: impl FnOnce() -> Result<(), BackingError>,
-) -> Result<(), BackingError> {
+pub(super) fn in_gate<R>(
+    calls: impl FnOnce() -> Result<R, BackingError>,
+) -> Result<R, BackingError> {
     capture::context_wide(calls).unwrap_or(Err(BackingError::Unavailable))
 }
 
@@ -336,6 +336,18 @@ impl Backing for DriverBacking {
 
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
         let driver = self.driver()?;
+        if order::is_given() {
+            let _current = self.enter(driver)?;
+            let filled = self.with_lane(driver, |lane| {
+                in_gate(|| match order::is_given() {
+                    true => lane.fill_in_order(driver, ranges, byte).map(Some),
+                    false => Ok(None),
+                })
+            })?;
+            if let Some(ticket) = filled {
+                return Ok(ticket);
+            }
+        }
         if driver.context_events.is_none() {
             self.wait_on_host(driver, false)?;
         }
@@ -351,7 +363,12 @@ impl Backing for DriverBacking {
 
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError> {
         let driver = self.driver()?;
-        let event = self.with_lane(driver, |lane| Ok(lane.event(ticket)))?;
+        let event = self.with_lane(driver, |lane| {
+            Ok((!lane.is_in_order(ticket)).then(|| lane.event(ticket)))
+        })?;
+        let Some(event) = event else {
+            return Ok(());
+        };
         let Some(events) = &driver.context_events else {
             let _shield = Shield::raise(driver);
             // SAFETY: the event is ours and alive.

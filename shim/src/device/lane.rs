@@ -1,9 +1,17 @@
 //! The stream on which a context's memory is scrubbed, with an event for each scrub. It lives as long as its context.
+//!
+//! # Decision: in the program's own stream while it has only one
+//! While the legacy stream's order is given (see `order`), a scrub goes into that stream: behind all earlier work and before
+//! all later work as it is, so that no event is needed and the device does not stop between one stream and the other. If the
+//! order is lost meanwhile, the fence that its loss takes may have come before the fill; then the scrub gets an event and is
+//! joined like any other. Scrubs that needed none come before all that do.
 
 use super::backing::check;
+use super::order;
 use crate::abi::*;
 use crate::driver::{Driver, Shield};
 use cushion::pool::{BackingError, Range, ScrubTicket};
+use std::sync::atomic::{fence, Ordering};
 
 /// Scrub events kept apart. A ticket older than the ring gets a later event: the stream is in order, so waiting for that
 /// takes longer and is never wrong.
@@ -28,11 +36,25 @@ fn answer(code: Status, any_queued: bool) -> Result<(), BackingError> {
     }
 }
 
+/// Starts filling `ranges` in `stream`.
+fn fill(driver: &Driver, stream: CUstream, ranges: &[Range], byte: u8) -> Result<(), BackingError> {
+    for (at, range) in ranges.iter().enumerate() {
+        // SAFETY: the range lies in a segment of this pool and is in nobody's hands (ONE-PLACE).
+        let code = unsafe {
+            (driver.memset_d8_async)(range.address, byte, range.size_bytes as usize, stream)
+        };
+        answer(code, at > 0)?;
+    }
+    Ok(())
+}
+
 /// See the module.
 pub struct Lane {
     stream: usize,
     events: [usize; RING],
     next_ticket: u64,
+    /// The latest scrub that all later work is behind as it is.
+    ordered: u64,
 }
 
 impl Lane {
@@ -50,6 +72,7 @@ impl Lane {
             stream: stream as usize,
             events,
             next_ticket: 1,
+            ordered: 0,
         })
     }
 
@@ -59,7 +82,7 @@ impl Lane {
         check(unsafe { (driver.stream_wait_event)(self.stream as CUstream, event, 0) })
     }
 
-    /// Starts filling `ranges`.
+    /// Starts filling `ranges` behind what [`Lane::wait_for`] had it wait for.
     pub fn fill(
         &mut self,
         driver: &Driver,
@@ -67,20 +90,46 @@ impl Lane {
         byte: u8,
     ) -> Result<ScrubTicket, BackingError> {
         let stream = self.stream as CUstream;
-        let mut any_queued = false;
-        for range in ranges {
-            // SAFETY: the range lies in a segment of this pool and is in nobody's hands (ONE-PLACE).
-            let code = unsafe {
-                (driver.memset_d8_async)(range.address, byte, range.size_bytes as usize, stream)
-            };
-            answer(code, any_queued)?;
-            any_queued = true;
+        fill(driver, stream, ranges, byte)?;
+        self.mark(driver, stream)
+    }
+
+    /// Starts filling `ranges` in the legacy stream, whose order was given a moment ago. The context is current, and no stream
+    /// begins to capture meanwhile.
+    pub fn fill_in_order(
+        &mut self,
+        driver: &Driver,
+        ranges: &[Range],
+        byte: u8,
+    ) -> Result<ScrubTicket, BackingError> {
+        fill(driver, LEGACY_STREAM, ranges, byte)?;
+        // Who takes the order away says so first and fences then: seen to be given, the fence is yet to come.
+        fence(Ordering::SeqCst);
+        if !order::is_given() {
+            return self.mark(driver, LEGACY_STREAM);
         }
+        let ticket = self.next();
+        self.ordered = ticket.0;
+        Ok(ticket)
+    }
+
+    /// Whether all later work is behind this scrub as it is.
+    pub fn is_in_order(&self, ticket: ScrubTicket) -> bool {
+        ticket.0 <= self.ordered
+    }
+
+    fn next(&mut self) -> ScrubTicket {
         let ticket = ScrubTicket(self.next_ticket);
         self.next_ticket += 1;
+        ticket
+    }
+
+    /// A scrub whose last call was just made in `stream`.
+    fn mark(&mut self, driver: &Driver, stream: CUstream) -> Result<ScrubTicket, BackingError> {
+        let ticket = self.next();
         // SAFETY: stream and event are live.
         let code = unsafe { (driver.event_record)(self.event(ticket), stream) };
-        answer(code, any_queued)?;
+        answer(code, true)?;
         Ok(ticket)
     }
 

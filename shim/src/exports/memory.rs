@@ -425,7 +425,7 @@ fn freed(
         } => {
             trace::freed(turn, Kind::Pooled, address, backing.device);
             if !mode.capturing {
-                scrub::ahead(context, requested_bytes);
+                scrub::ahead(context, requested_bytes, mode.host_wait);
             }
             Some(SUCCESS)
         }

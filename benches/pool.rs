@@ -15,7 +15,18 @@ const MIB: u64 = 1 << 20;
 /// Memory that is only addresses; every call succeeds at once.
 struct Costless {
     next: AtomicU64,
+    scrubs: AtomicU64,
     sole_stream: bool,
+}
+
+impl Costless {
+    fn new(sole_stream: bool) -> Self {
+        Costless {
+            next: AtomicU64::new(1 << 40),
+            scrubs: AtomicU64::new(0),
+            sole_stream,
+        }
+    }
 }
 
 impl Backing for Costless {
@@ -34,7 +45,7 @@ impl Backing for Costless {
         Ok(())
     }
     fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
-        Ok(ScrubTicket(self.next.fetch_add(1, Relaxed)))
+        Ok(ScrubTicket(self.scrubs.fetch_add(1, Relaxed)))
     }
     fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
         Ok(())
@@ -110,10 +121,7 @@ fn longest_wait(pool: &Pool, meanwhile: impl FnOnce()) -> f64 {
 /// What a report asks of a pool with a million live blocks, and what another thread waits for it. What the machine makes
 /// a thread wait by itself is measured beside it.
 fn report_of_a_million(pool: &Pool) {
-    let backing = Costless {
-        next: AtomicU64::new(1 << 40),
-        sole_stream: true,
-    };
+    let backing = Costless::new(true);
     let mut random = Random(7);
     let count = 1_000_000;
     for _ in 0..count {
@@ -154,10 +162,7 @@ fn main() {
         ("faithful", false, Settings::default()),
     ];
     for (mode, sole_stream, settings) in modes {
-        let backing = Costless {
-            next: AtomicU64::new(1 << 40),
-            sole_stream,
-        };
+        let backing = Costless::new(sole_stream);
         for size_bytes in [512, MIB, 64 * MIB] {
             let pool = new_pool(settings);
             let pair = lowest(300, 1000, |_| {
@@ -196,10 +201,7 @@ fn main() {
         }
     }
     report_of_a_million(&new_pool(fast));
-    let backing = Costless {
-        next: AtomicU64::new(1 << 40),
-        sole_stream: true,
-    };
+    let backing = Costless::new(true);
     for threads in [1, 2, 4] {
         let pool = new_pool(fast);
         let pairs = 100_000;

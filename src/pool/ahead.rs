@@ -1,9 +1,9 @@
 //! Memory taken ahead of need (`CUSHION_PREALLOCATE`).
 
-use super::arena::Past;
+use super::arena::{Entry, Past};
 use super::facade::{Outside, Pool};
 use super::segments::Segment;
-use super::size::SEGMENT_GRANULE_BYTES;
+use super::size::{LARGEST_SEGMENT_BYTES, SEGMENT_GRANULE_BYTES};
 use super::{Backing, BackingError, Range, Refusal, SegmentKind};
 
 impl Pool {
@@ -22,7 +22,8 @@ impl Pool {
             // A free block of an ordinary segment is never oversize.
             Some(limit) => (limit - 1) / SEGMENT_GRANULE_BYTES * SEGMENT_GRANULE_BYTES,
             None => u64::MAX,
-        };
+        }
+        .min(LARGEST_SEGMENT_BYTES);
         let mut taken_bytes = 0;
         while left_bytes > 0 && most_bytes > 0 {
             let size_bytes = left_bytes.min(most_bytes);
@@ -41,7 +42,7 @@ impl Pool {
                 used_bytes: over.used_bytes,
                 limit_bytes: over.limit_bytes,
             })?;
-        let (mut state, address) = match self.outside(self.lock(), || backing.reserve(size_bytes)) {
+        let (state, address) = match self.outside(self.lock(), || backing.reserve(size_bytes)) {
             Outside::Back(state, Ok(address)) => (state, address),
             Outside::Forgotten(_) => {
                 self.budget.uncharge(size_bytes);
@@ -59,6 +60,10 @@ impl Pool {
             address,
             size_bytes,
         };
+        if !Entry::can_hold(range) {
+            return Err(self.decline(state, backing, range));
+        }
+        let mut state = state;
         let granule_bits = self.settings.alignment_bytes.trailing_zeros();
         let dirt = self.settings.scrub.map(|byte| byte != 0);
         let mut segment = Segment::new(range, SegmentKind::Large, granule_bits, dirt);

@@ -27,6 +27,11 @@ impl Bins {
         }
     }
 
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        size_of_val(&*self.heads)
+    }
+
     /// Adds a block: its state becomes [`Use::Free`].
     #[inline]
     pub fn insert(&mut self, blocks: &mut Arena, block: u32, past: Past) {

@@ -1,4 +1,4 @@
-//! Two bitmaps over the granules of a segment: which granules blocks start at, and which hold dirt.
+//! Bitmaps over the granules of a segment.
 
 /// One bit per granule.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ impl Starts {
     }
 
     pub fn host_bytes(&self) -> usize {
-        self.bits.host_bytes() + self.words_in_use.host_bytes()
+        size_of::<Self>() + self.bits.host_bytes() + self.words_in_use.host_bytes()
     }
 
     /// How many there are.

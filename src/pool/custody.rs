@@ -1,9 +1,30 @@
 //! Segments coming into the pool and leaving it.
 
+use crate::sync::MutexGuard;
+
 use super::arena::{Parts, Past, Use, NONE};
+use super::facade::{Outside, Pool};
 use super::segments::Segment;
 use super::state::State;
-use super::Range;
+use super::{Backing, Range, Refusal};
+
+impl Pool {
+    /// Gives a segment back that the tables cannot hold ([`Entry::can_hold`]); the program's request is the driver's then. No
+    /// driver is known to give one.
+    #[cold]
+    pub(super) fn decline<B: Backing>(
+        &self,
+        state: MutexGuard<'_, State>,
+        backing: &B,
+        range: Range,
+    ) -> Refusal {
+        self.budget.uncharge(range.size_bytes);
+        match self.outside(state, || backing.release(range)) {
+            Outside::Forgotten(_) => Refusal::Forgotten,
+            Outside::Back(..) => Refusal::TooLarge,
+        }
+    }
+}
 
 impl State {
     /// Adds a fresh segment; its only block is in the caller's hands.
@@ -85,5 +106,93 @@ impl State {
             block = next;
         }
         self.segments.remove(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use super::super::{Backing, BackingError, Budget, Fence, Request, ScrubTicket, Settings};
+    use super::*;
+
+    /// A driver that gives segments at this address, whatever their size.
+    struct Odd {
+        address: u64,
+        released: RefCell<Vec<Range>>,
+    }
+
+    impl Backing for Odd {
+        fn reserve(&self, _: u64) -> Result<u64, BackingError> {
+            Ok(self.address)
+        }
+        fn release(&self, segment: Range) -> Result<(), BackingError> {
+            self.released.borrow_mut().push(segment);
+            Ok(())
+        }
+        fn fence(&self) -> Result<Fence, BackingError> {
+            Ok(Fence::UNWATCHED)
+        }
+        fn synchronize(&self) -> Result<(), BackingError> {
+            Ok(())
+        }
+        fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
+            Err(BackingError::Unavailable)
+        }
+        fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_segment_that_the_tables_cannot_hold_goes_back() {
+        let budget = Arc::new(Budget::new(None));
+        let settings = Settings {
+            alignment_bytes: 512,
+            preallocate_bytes: 4 << 20,
+            ..Settings::default()
+        };
+        let pool = Pool::new(settings, budget.clone());
+        let mut request = Request {
+            size_bytes: 3 << 20,
+            tag: 0,
+            capturing: false,
+            isolated: true,
+        };
+        let odd = [
+            ((1 << 40) + 256, 3 << 20),
+            ((1 << 57) - 512, 3 << 20),
+            (u64::MAX - 511, 3 << 20),
+            (1 << 40, 3 << 40),
+        ];
+        for (address, size_bytes) in odd {
+            request.size_bytes = size_bytes;
+            let backing = Odd {
+                address,
+                released: RefCell::default(),
+            };
+            assert_eq!(pool.allocate(&backing, request), Err(Refusal::TooLarge));
+            request.isolated ^= true;
+            let released = backing.released.take();
+            assert_eq!(released.len(), 1);
+            assert_eq!(released[0].address, address);
+            if size_bytes < 1 << 40 {
+                assert_eq!(pool.preallocate(&backing), Err(Refusal::TooLarge));
+                assert_eq!(backing.released.take().len(), 1);
+            }
+            assert_eq!(budget.used_bytes(), 0);
+            pool.check();
+        }
+        let backing = Odd {
+            address: (1 << 57) - (2 << 20),
+            released: RefCell::default(),
+        };
+        request.size_bytes = 512;
+        let grant = pool
+            .allocate(&backing, request)
+            .expect("the last addresses");
+        assert_eq!(grant.address, backing.address);
+        pool.check();
     }
 }

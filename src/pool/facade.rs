@@ -189,11 +189,7 @@ impl Pool {
 
     /// Host memory of the tables, in bytes.
     pub fn host_bytes(&self) -> usize {
-        let state = self.lock();
-        state.blocks.host_bytes()
-            + state.bases.host_bytes()
-            + state.segments.host_bytes()
-            + self.front.host_bytes()
-            + state.mapped.host_bytes()
+        let tables = self.lock().host_bytes();
+        tables + self.front.host_bytes()
     }
 }

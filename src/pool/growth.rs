@@ -21,6 +21,7 @@
 use crate::sync::MutexGuard;
 
 use super::allocate::Plan;
+use super::arena::Entry;
 use super::facade::{Outside, Pool};
 use super::mapped::LARGEST_MAPPED_BYTES;
 use super::ready::Made;
@@ -196,6 +197,9 @@ impl Pool {
                     address,
                     size_bytes: segment_bytes,
                 };
+                if !Entry::can_hold(range) {
+                    return Step::Done(Err(self.decline(state, backing, range)));
+                }
                 Step::Done(self.hand_out_fresh(state, backing, plan, range))
             }
             (state, Err(error)) => {

@@ -26,7 +26,7 @@
 //! is mapped where it is needed; `free`, `hold` a free; `front`
 //! blocks freed lately, before the lock, and `recycle` how they come there and leave; `reclaim` giving memory back; `walk`
 //! the snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
-//! and `barriers`, made of `arena`, `bins`, `base_index`, `segments`, `bits`,
+//! and `barriers`, made of `arena` (its blocks: `entry`), `bins`, `base_index`, `segments`, `bits`, `dirt`,
 //! `epochs`, `tickets`, `counters`.
 
 mod ahead;
@@ -41,6 +41,8 @@ mod budget;
 mod check;
 mod counters;
 mod custody;
+mod dirt;
+mod entry;
 mod epochs;
 mod facade;
 mod free;

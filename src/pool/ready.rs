@@ -273,19 +273,10 @@ impl State {
             return Some(0);
         };
         let count = size_bytes.div_ceil(1 << segment.granule_bits) as usize;
-        let mut from = segment.granule(entry.address());
-        let end = segment.granule(entry.address() + entry.size_bytes() - 1) + 1;
-        for _ in 0..CLEAN_LOOKS {
-            let start = dirt.next(from, end, false)?;
-            if start + count > end {
-                return None;
-            }
-            match dirt.next(start, start + count, true) {
-                None => return Some(segment.address_of(start) - entry.address()),
-                Some(dirty) => from = dirty,
-            }
-        }
-        None
+        let from = segment.granule(entry.address());
+        let to = segment.granule(entry.end() - 1) + 1;
+        let start = dirt.clean_room(from, to, count, CLEAN_LOOKS)?;
+        Some(segment.address_of(start) - entry.address())
     }
 
     #[inline]

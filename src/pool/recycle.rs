@@ -113,6 +113,15 @@ fn gauges(state: &mut State) -> [&mut Gauge; FIGURES] {
 }
 
 impl Book {
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        let vacant: usize = self.vacant.iter().map(Vec::capacity).sum();
+        vacant * size_of::<u32>()
+            + self.runs.capacity()
+            + self.folded.capacity() * size_of::<Tally>()
+            + size_of_val(&*self.asked.others)
+    }
+
     /// An entry is vacant.
     fn add_vacant(&mut self, id: u32) {
         let lane = usize::from(self.runs[(id / RUN_ENTRIES) as usize]);

@@ -54,7 +54,7 @@ pub enum Refusal {
     Driver,
     /// The driver failed with this code, which goes to the program verbatim.
     Failed(i32),
-    /// Larger than any device (above 2^56 bytes).
+    /// Larger than any device (above 2^56 bytes), or where the pool's tables cannot hold it: the driver's to answer.
     TooLarge,
     /// [`super::Pool::forget`] ran in another thread meanwhile: the context is gone, and so is what was being allocated.
     Forgotten,

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, NONE};
-use super::bits::{Bits, Starts};
+use super::bits::Starts;
+use super::dirt::Dirt;
 use super::{Range, SegmentKind};
 
 /// Up to this many blocks of a segment, the block an address lies in is found by walking. Only segments with more have
@@ -23,7 +24,7 @@ pub(super) struct Segment {
     /// Its lowest block.
     pub first: u32,
     /// Unit of block sizes and addresses, as a power of two.
-    pub granule_bits: u32,
+    pub granule_bits: u8,
     /// Blocks that keep it from being released.
     pub busy: u32,
     /// In the tables; not while a thread is giving it back (FORGET-FIRST).
@@ -35,12 +36,12 @@ pub(super) struct Segment {
     /// Where they start, once there are many.
     starts: Option<Box<Starts>>,
     /// Granules that are not clean; only with scrubbing.
-    pub dirt: Option<Bits>,
+    pub dirt: Option<Box<Dirt>>,
     /// Taken ahead of need.
     pub ahead: bool,
     idle: bool,
-    /// The tick in which it became idle.
-    idle_since: u64,
+    /// The tick in which it became idle, by its low bits: with four ticks a second they tell for decades.
+    idle_since: u32,
     idle_previous: u32,
     idle_next: u32,
 }
@@ -53,13 +54,13 @@ impl Segment {
             size_bytes: range.size_bytes,
             kind,
             first: NONE,
-            granule_bits,
+            granule_bits: granule_bits as u8,
             busy: 0,
             attached: false,
             is_mapped: false,
             block_count: 1,
             starts: None,
-            dirt: dirt.map(|dirty| Bits::new(granules, dirty)),
+            dirt: dirt.map(|dirty| Box::new(Dirt::new(granules, dirty))),
             ahead: false,
             idle: false,
             idle_since: 0,
@@ -146,6 +147,10 @@ impl Segments {
     /// Adds a segment to the tables.
     pub fn add(&mut self, segment: Segment) -> u32 {
         let index = self.vacant.pop().unwrap_or_else(|| {
+            if self.slots.len() == self.slots.capacity() {
+                let more = (self.slots.len() / 8).max(16);
+                self.slots.reserve_exact(more);
+            }
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
@@ -214,8 +219,9 @@ impl Segments {
 
     /// The one idle for longest, if it was already idle at the start of the last `ticks` ticks.
     pub fn idle_for(&self, ticks: u64) -> Option<u32> {
-        self.longest_idle()
-            .filter(|&index| self.ticks.saturating_sub(self[index].idle_since) > ticks)
+        self.longest_idle().filter(|&index| {
+            u64::from((self.ticks as u32).wrapping_sub(self[index].idle_since)) > ticks
+        })
     }
 
     /// The idle segment after `index`.
@@ -248,7 +254,7 @@ impl Segments {
         } else {
             (self.idle_last, NONE)
         };
-        let ticks = self.ticks;
+        let ticks = self.ticks as u32;
         let segment = &mut self[index];
         debug_assert!(!segment.idle && segment.busy == 0);
         segment.idle = true;
@@ -341,7 +347,7 @@ impl Segments {
             .flatten()
             .map(|segment| {
                 segment.starts().map_or(0, Starts::host_bytes)
-                    + segment.dirt.as_ref().map_or(0, Bits::host_bytes)
+                    + segment.dirt.as_ref().map_or(0, |dirt| dirt.host_bytes())
             })
             .sum();
         maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.len() * 24
@@ -369,5 +375,15 @@ impl IndexMut<u32> for Segments {
             Some(segment) => segment,
             None => unreachable!("{VACANT}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_64_bytes() {
+        assert_eq!(size_of::<Option<Segment>>(), 64);
     }
 }

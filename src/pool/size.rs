@@ -8,14 +8,16 @@ pub(super) const GRANULE_BYTES: u64 = 512;
 pub(super) const SMALL_LIMIT_BYTES: u64 = MIB;
 /// Segments of the large pool are multiples of this: the driver takes physical memory in pages of this size.
 pub(super) const SEGMENT_GRANULE_BYTES: u64 = 2 * MIB;
+/// No segment is larger: blocks count their granules in 32 bits (`entry`). A larger one, which no driver gives, would go back to it.
+pub(super) const LARGEST_SEGMENT_BYTES: u64 = (1 << 41) - SEGMENT_GRANULE_BYTES;
 /// Requests above this are refused unseen: no device has an address space that large, and sums stay far from overflow.
 pub(super) const LARGEST_REQUEST_BYTES: u64 = 1 << 56;
 
 /// Bins per octave. Up to 16 granules each size has a bin of its own; above, sizes in a bin differ by at most 1/16.
 const BINS_PER_OCTAVE: u32 = 16;
 const SUB_BITS: u32 = BINS_PER_OCTAVE.trailing_zeros();
-/// Number of bins: enough for every size up to twice [`LARGEST_REQUEST_BYTES`].
-pub(super) const BIN_COUNT: usize = 48 * BINS_PER_OCTAVE as usize;
+/// Number of bins: enough for every size up to [`LARGEST_SEGMENT_BYTES`]. Requests above have a bin that no block is in.
+pub(super) const BIN_COUNT: usize = 32 * BINS_PER_OCTAVE as usize;
 
 /// The bin of a block or request of `size_bytes` (at least one granule).
 #[inline]
@@ -105,7 +107,7 @@ mod tests {
         assert_eq!(bin_of(32 * 512), 32);
         assert_eq!(bin_of(33 * 512), 32);
         assert_eq!(bin_of(34 * 512), 33);
-        assert!(bin_of(2 * LARGEST_REQUEST_BYTES) < BIN_COUNT);
+        assert!(bin_of(LARGEST_SEGMENT_BYTES) < BIN_COUNT);
         let mut last = 0;
         let mut lowest = 512;
         for granules in 1..200_000u64 {

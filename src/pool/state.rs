@@ -98,6 +98,18 @@ impl State {
         }
     }
 
+    /// Host memory of the tables, in bytes.
+    pub fn host_bytes(&self) -> usize {
+        let bins: usize = self.bins.iter().map(Bins::host_bytes).sum();
+        size_of::<Self>()
+            + self.blocks.host_bytes()
+            + self.bases.host_bytes()
+            + self.segments.host_bytes()
+            + self.mapped.host_bytes()
+            + self.front.host_bytes()
+            + bins
+    }
+
     /// Puts a block of an attached segment into the free lists.
     pub fn list(&mut self, block: u32, past: Past) {
         let Parts {

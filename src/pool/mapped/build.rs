@@ -11,7 +11,7 @@ use super::super::arena::Past;
 use super::super::facade::{Outside, Pool};
 use super::super::growth::{Ladder, Step as Rung};
 use super::super::segments::Segment;
-use super::super::size::{GRANULE_BYTES, MIB, SEGMENT_GRANULE_BYTES};
+use super::super::size::{GRANULE_BYTES, LARGEST_SEGMENT_BYTES, MIB, SEGMENT_GRANULE_BYTES};
 use super::super::state::State;
 use super::super::{Backing, BackingError, Pages, Range, Refusal, SegmentKind};
 use super::execute::{carry_out, Came, Origin, Step};
@@ -110,6 +110,7 @@ impl Pool {
             _ => {
                 let live_bytes = state.live_bytes(plan);
                 let size_bytes = (RANGE_SHARE * live_bytes).max(LARGE_RANGE_BYTES);
+                let size_bytes = size_bytes.min(LARGEST_SEGMENT_BYTES);
                 (size_bytes, self.settings.alignment_bytes)
             }
         };

@@ -85,7 +85,9 @@ impl Mapped {
     }
 
     pub fn host_bytes(&self) -> usize {
-        self.handles.len() * 40 + self.holes.len() * 16 + self.clock.host_bytes()
+        self.handles.len() * 40
+            + (self.holes.len() + self.retired.len()) * 16
+            + self.clock.host_bytes()
     }
 }
 

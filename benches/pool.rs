@@ -1,5 +1,5 @@
 //! Nanoseconds of the pool alone, over a backing that costs nothing. Plain text, one line a case; the lowest of many
-//! short rounds, so that a busy machine disturbs little. `cargo bench --bench pool`.
+//! short rounds, so that a busy machine disturbs little. `cargo bench --bench pool [-- --json FILE]`: the same to a file.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -118,9 +118,21 @@ fn longest_wait(pool: &Pool, meanwhile: impl FnOnce()) -> f64 {
     })
 }
 
+/// What was measured: printed at once, and kept for the file.
+#[derive(Default)]
+struct Figures(Vec<serde_json::Value>);
+
+impl Figures {
+    fn add(&mut self, name: &str, value: f64, unit: &str) {
+        println!("{name:56}{value:10.1} {unit}");
+        self.0
+            .push(serde_json::json!({"name": name, "value": value, "unit": unit}));
+    }
+}
+
 /// What a report asks of a pool with a million live blocks, and what another thread waits for it. What the machine makes
-/// a thread wait by itself is measured beside it.
-fn report_of_a_million(pool: &Pool) {
+/// a thread wait by itself is measured beside it, turn by turn.
+fn report_of_a_million(pool: &Pool, figures: &mut Figures) {
     let backing = Costless::new(true);
     let mut random = Random(7);
     let count = 1_000_000;
@@ -128,82 +140,84 @@ fn report_of_a_million(pool: &Pool) {
         allocate(pool, &backing, 512 + random.below(8192));
     }
     let bytes = pool.host_bytes() as f64 / f64::from(count);
-    println!("metadata, {count} live, none freed {bytes:25.1} B a block");
-    let seconds = (0..7)
-        .map(|_| {
-            let start = Instant::now();
-            black_box(pool.snapshot());
-            start.elapsed().as_secs_f64()
-        })
-        .fold(f64::MAX, f64::min);
-    println!("snapshot, {count} live {:34.1} ms", seconds * 1e3);
-    let lowest = |meanwhile: &dyn Fn()| {
-        (0..7)
-            .map(|_| longest_wait(pool, meanwhile))
-            .fold(f64::MAX, f64::min)
-    };
-    let beside = lowest(&|| drop(black_box(pool.snapshot())));
-    let alone = lowest(&|| std::thread::sleep(Duration::from_secs_f64(seconds)));
-    println!(
-        "longest wait for the lock meanwhile {beside:12.0} us ({alone:.0} us without a snapshot)"
+    figures.add(
+        &format!("metadata, {count} live, none freed"),
+        bytes,
+        "B a block",
     );
-}
-
-fn main() {
-    let new_pool = |settings| Pool::new(settings, Arc::new(Budget::new(None)));
-    let fast = Settings {
-        alignment_bytes: 64 << 10,
-        scrub: None,
-        ..Settings::default()
-    };
-    let modes = [
-        ("fast, one stream", true, fast),
-        ("fast, fences", false, fast),
-        ("faithful", false, Settings::default()),
-    ];
-    for (mode, sole_stream, settings) in modes {
-        let backing = Costless::new(sole_stream);
-        for size_bytes in [512, MIB, 64 * MIB] {
-            let pool = new_pool(settings);
-            let pair = lowest(300, 1000, |_| {
-                let address = allocate(&pool, &backing, size_bytes);
-                free(&pool, &backing, address);
-            });
-            println!("{mode:16} pair of {size_bytes:8} B          {pair:7.1} ns");
-        }
-        for count in [1_000, 100_000] {
-            let pool = new_pool(settings);
-            let mut random = Random(5);
-            let mut live: Vec<u64> = (0..count)
-                .map(|_| allocate(&pool, &backing, random.size_bytes()))
-                .collect();
-            let pair = lowest(300, 500, |_| {
-                let at = random.below(count) as usize;
-                free(&pool, &backing, live[at]);
-                live[at] = allocate(&pool, &backing, random.size_bytes());
-            });
-            println!("{mode:16} pair, {count:7} live, mixed   {pair:7.1} ns");
-            let mut at = 0;
-            let mut next = || {
-                at = (at + 7919) % live.len();
-                live[at]
-            };
-            let base = lowest(300, 500, |_| {
-                black_box(pool.find(next()));
-            });
-            println!("{mode:16} find a base, {count:7} live   {base:7.1} ns");
-            let interior = lowest(300, 500, |_| {
-                black_box(pool.find(next() + 100));
-            });
-            println!("{mode:16} find inside, {count:7} live   {interior:7.1} ns");
-            let bytes = pool.host_bytes() as f64 / count as f64;
-            println!("{mode:16} metadata, {count:7} live      {bytes:7.1} B a block");
+    let mut seconds = f64::MAX;
+    let (mut beside, mut alone) = (Vec::new(), Vec::new());
+    for _ in 0..WAITS {
+        let start = Instant::now();
+        black_box(pool.snapshot());
+        seconds = seconds.min(start.elapsed().as_secs_f64());
+        beside.push(longest_wait(pool, || drop(black_box(pool.snapshot()))));
+        alone.push(longest_wait(pool, || {
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+        }));
+    }
+    figures.add(&format!("snapshot, {count} live"), seconds * 1e3, "ms");
+    for (what, mut waits) in [("", beside), (" (no snapshot)", alone)] {
+        waits.sort_by(f64::total_cmp);
+        for (which, wait) in [
+            ("lowest", waits[0]),
+            ("median", waits[WAITS / 2]),
+            ("highest", waits[WAITS - 1]),
+        ] {
+            let name = format!("longest wait for the lock meanwhile, {which}{what}");
+            figures.add(&name, wait, "us");
         }
     }
-    report_of_a_million(&new_pool(fast));
+}
+
+/// Snapshots beside which the longest wait of another thread is measured.
+const WAITS: usize = 15;
+
+fn one_thread(figures: &mut Figures, name: &str, sole_stream: bool, settings: Settings) {
+    let backing = Costless::new(sole_stream);
+    for size_bytes in [512, MIB, 64 * MIB] {
+        let pool = new_pool(settings);
+        let pair = lowest(300, 1000, |_| {
+            let address = allocate(&pool, &backing, size_bytes);
+            free(&pool, &backing, address);
+        });
+        figures.add(&format!("{name}, pair of {size_bytes} B"), pair, "ns");
+    }
+    for count in [1_000, 100_000] {
+        let pool = new_pool(settings);
+        let mut random = Random(5);
+        let mut live: Vec<u64> = (0..count)
+            .map(|_| allocate(&pool, &backing, random.size_bytes()))
+            .collect();
+        let pair = lowest(300, 500, |_| {
+            let at = random.below(count) as usize;
+            free(&pool, &backing, live[at]);
+            live[at] = allocate(&pool, &backing, random.size_bytes());
+        });
+        let name = |what| format!("{name}, {what}, {count} live");
+        figures.add(&name("pair, mixed"), pair, "ns");
+        let mut at = 0;
+        let mut next = || {
+            at = (at + 7919) % live.len();
+            live[at]
+        };
+        let base = lowest(300, 500, |_| {
+            black_box(pool.find(next()));
+        });
+        figures.add(&name("find a base"), base, "ns");
+        let interior = lowest(300, 500, |_| {
+            black_box(pool.find(next() + 100));
+        });
+        figures.add(&name("find inside"), interior, "ns");
+        let bytes = pool.host_bytes() as f64 / count as f64;
+        figures.add(&name("metadata"), bytes, "B a block");
+    }
+}
+
+fn threads(figures: &mut Figures, settings: Settings) {
     let backing = Costless::new(true);
     for threads in [1, 2, 4] {
-        let pool = new_pool(fast);
+        let pool = new_pool(settings);
         let pairs = 100_000;
         let start = Instant::now();
         std::thread::scope(|scope| {
@@ -217,6 +231,31 @@ fn main() {
             }
         });
         let pair = start.elapsed().as_nanos() as f64 / (threads * pairs) as f64;
-        println!("fast, one stream {threads} threads, wall time a pair  {pair:7.1} ns");
+        let name = format!("fast, one stream, wall time a pair, {threads} threads");
+        figures.add(&name, pair, "ns");
+    }
+}
+
+fn new_pool(settings: Settings) -> Pool {
+    Pool::new(settings, Arc::new(Budget::new(None)))
+}
+
+fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--json");
+    let file = arguments.nth(1);
+    let fast = Settings {
+        alignment_bytes: 64 << 10,
+        scrub: None,
+        ..Settings::default()
+    };
+    let mut figures = Figures::default();
+    one_thread(&mut figures, "fast, one stream", true, fast);
+    one_thread(&mut figures, "fast, fences", false, fast);
+    one_thread(&mut figures, "faithful", false, Settings::default());
+    report_of_a_million(&new_pool(fast), &mut figures);
+    threads(&mut figures, fast);
+    match file {
+        Some(file) => std::fs::write(file, serde_json::to_vec_pretty(&figures.0)?),
+        None => Ok(()),
     }
 }

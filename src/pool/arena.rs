@@ -38,8 +38,8 @@ impl Arena {
             debug_assert!(false, "the list of vacant slots leads to a block");
         }
         if self.slots.len() == self.slots.capacity() {
-            // A sixteenth more: large arrays are remapped, not copied, and little stands empty.
-            self.slots.reserve_exact((self.slots.len() / 16).max(256));
+            // A little more: large arrays are remapped, not copied, and few slots stand empty.
+            self.slots.reserve_exact((self.slots.len() / 32).max(256));
         }
         self.slots.push(entry);
         (self.slots.len() - 1) as u32

@@ -96,8 +96,8 @@ impl BaseIndex {
     pub fn insert(&mut self, address: u64, block: u32) {
         debug_assert_ne!(block, NONE);
         if (self.count + 1) * 4 > self.entries.len() * 3 {
-            // A quarter more: a rebuild is cheap per entry, and the table stays at least 60 % full.
-            let larger = vec![EMPTY; self.entries.len() / 4 * 5];
+            // An eighth more: a rebuild is cheap per entry, and the table stays at least two thirds full.
+            let larger = vec![EMPTY; self.entries.len() / 8 * 9];
             for entry in std::mem::replace(&mut self.entries, larger) {
                 if entry != EMPTY {
                     self.place(entry);

@@ -26,7 +26,7 @@
 //! is mapped where it is needed; `free`, `hold` a free; `front`
 //! blocks freed lately, before the lock, and `recycle` how they come there and leave; `reclaim` giving memory back; `walk`
 //! the snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
-//! and `barriers`, made of `arena` (its blocks: `entry`), `bins`, `base_index`, `segments`, `bits`, `dirt`,
+//! and `barriers`, made of `arena` (its blocks: `entry`), `bins`, `base_index`, `segments` (`by_address`), `bits`, `dirt`,
 //! `epochs`, `tickets`, `counters`.
 
 mod ahead;
@@ -38,6 +38,7 @@ mod base_index;
 mod bins;
 mod bits;
 mod budget;
+mod by_address;
 mod check;
 mod counters;
 mod custody;

@@ -3,11 +3,11 @@
 //! *Idle*: no block of the segment is live, held or in a thread's hands, so the segment can go back to the driver
 //! (invariant WHOLE). Idle segments are in a list, the one idle for longest first.
 
-use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, NONE};
 use super::bits::Starts;
+use super::by_address::ByAddress;
 use super::dirt::Dirt;
 use super::{Range, SegmentKind};
 
@@ -119,7 +119,7 @@ impl Segment {
 pub(super) struct Segments {
     slots: Vec<Option<Segment>>,
     vacant: Vec<u32>,
-    by_address: BTreeMap<u64, u32>,
+    by_address: ByAddress,
     idle_first: u32,
     idle_last: u32,
     /// Sum of the idle segments.
@@ -135,7 +135,7 @@ impl Segments {
         Segments {
             slots: Vec::new(),
             vacant: Vec::new(),
-            by_address: BTreeMap::new(),
+            by_address: ByAddress::default(),
             idle_first: NONE,
             idle_last: NONE,
             idle_bytes: 0,
@@ -148,7 +148,7 @@ impl Segments {
     pub fn add(&mut self, segment: Segment) -> u32 {
         let index = self.vacant.pop().unwrap_or_else(|| {
             if self.slots.len() == self.slots.capacity() {
-                let more = (self.slots.len() / 8).max(16);
+                let more = (self.slots.len() / 16).max(16);
                 self.slots.reserve_exact(more);
             }
             self.slots.push(None);
@@ -163,8 +163,8 @@ impl Segments {
     pub fn attach(&mut self, index: u32) {
         self[index].attached = true;
         let address = self[index].address;
-        let before = self.by_address.insert(address, index);
-        debug_assert!(before.is_none(), "the driver gave the same segment twice");
+        let is_new = self.by_address.insert(address, index);
+        debug_assert!(is_new, "the driver gave the same segment twice");
     }
 
     /// Takes a segment out of the tables; it keeps its slot until [`Segments::remove`].
@@ -172,7 +172,7 @@ impl Segments {
         self.leave_idle(index);
         self[index].attached = false;
         let address = self[index].address;
-        self.by_address.remove(&address);
+        self.by_address.remove(address);
     }
 
     /// Forgets a detached segment.
@@ -184,22 +184,19 @@ impl Segments {
 
     /// The segment that holds `address`.
     pub fn holding(&self, address: u64) -> Option<u32> {
-        let (_, &index) = self.by_address.range(..=address).next_back()?;
+        let index = self.by_address.at_or_below(address)?;
         let segment = &self[index];
         (address - segment.address < segment.size_bytes).then_some(index)
     }
 
     /// The first segment at or above `address`.
     pub fn at_or_above(&self, address: u64) -> Option<u32> {
-        self.by_address
-            .range(address..)
-            .next()
-            .map(|(_, &index)| index)
+        self.by_address.at_or_above(address)
     }
 
     /// All segments in the tables, in address order.
     pub fn in_order(&self) -> impl Iterator<Item = u32> + '_ {
-        self.by_address.values().copied()
+        self.by_address.in_order()
     }
 
     /// The segment that has been idle for longest.
@@ -350,7 +347,7 @@ impl Segments {
                     + segment.dirt.as_ref().map_or(0, |dirt| dirt.host_bytes())
             })
             .sum();
-        maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.len() * 24
+        maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.host_bytes()
     }
 }
 

@@ -420,6 +420,29 @@ fn a_scrub_that_a_request_needs_takes_other_dirt_along() {
 }
 
 #[test]
+fn what_is_left_of_a_dirty_block_is_scrubbed_along() {
+    let fixture = Fixture {
+        capacity_bytes: 1 << 40,
+        limit_bytes: None,
+        sole_stream: true,
+        has_pages: false,
+        settings: Settings::default(),
+    };
+    fixture.run(|program| {
+        // All of the segment, from one block to the next.
+        let calls = (0..3 * 2 * MIB / 4096).map(|_| {
+            program.allocate(4096, false, false).unwrap();
+            program.free(0, false, false);
+            program.backing.calls()
+        });
+        let calls: Vec<u64> = calls.collect();
+        let scrubs = calls.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert_eq!(scrubs, 2, "one each time all of it is dirty");
+        assert_eq!(program.pool.stats().scrubbed_bytes, 2 * 2 * MIB);
+    });
+}
+
+#[test]
 fn oversize_blocks_stay_whole_and_go_first() {
     let settings = Settings {
         max_split_size_bytes: Some(16 * MIB),

@@ -54,18 +54,18 @@ impl Bits {
         if from >= to {
             return None;
         }
-        for word in from / 64..=(to - 1) / 64 {
-            let bits = if value {
-                self.words[word]
-            } else {
-                !self.words[word]
-            };
-            let bits = bits & mask_in(word, from, to);
-            if bits != 0 {
-                return Some(word * 64 + bits.trailing_zeros() as usize);
-            }
-        }
-        None
+        let skipped = if value { 0 } else { u64::MAX };
+        let (first, last) = (from / 64, (to - 1) / 64);
+        let head = (self.words[first] ^ skipped) & (u64::MAX << (from % 64));
+        let (word, bits) = if head != 0 {
+            (first, head)
+        } else {
+            let rest = &self.words[first + 1..=last];
+            let at = rest.iter().position(|&word| word != skipped)?;
+            (first + 1 + at, rest[at] ^ skipped)
+        };
+        let at = word * 64 + bits.trailing_zeros() as usize;
+        (at < to).then_some(at)
     }
 
     /// The last set bit at or below `at`.

@@ -369,6 +369,23 @@ impl State {
         }
         let rest = self.halve(block, size_bytes, Use::Hand { past });
         self.list(rest, past);
+        let segment = &self.segments[segment];
+        let at = segment.granule(self.blocks[rest].address());
+        if segment
+            .dirt
+            .as_ref()
+            .is_some_and(|dirt| dirt.next(at, at + 1, true).is_some())
+        {
+            self.hint_dirt(rest);
+        }
+    }
+
+    /// Remembers a free block that may be dirty, for the next scrub.
+    fn hint_dirt(&mut self, block: u32) {
+        if self.dirty_hints.len() == DIRTY_HINTS {
+            self.dirty_hints.pop_front();
+        }
+        self.dirty_hints.push_back(block);
     }
 
     /// Puts a block that is in the caller's hands into the free lists, joined with its free neighbours.
@@ -394,10 +411,7 @@ impl State {
             self.list(block, past);
         }
         if self.segments[segment].dirt.is_some() {
-            if self.dirty_hints.len() == DIRTY_HINTS {
-                self.dirty_hints.pop_front();
-            }
-            self.dirty_hints.push_back(block);
+            self.hint_dirt(block);
         }
         let isolated = self.segments[segment].kind == SegmentKind::Isolated;
         self.segments.subtract_busy(segment, isolated);

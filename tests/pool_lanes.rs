@@ -5,7 +5,7 @@ mod pool_support;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-use cushion::pool::{Budget, Pool, Settings};
+use cushion::pool::{Budget, FreeMode, Pool, Settings};
 use pool_support::program::{assert_nothing_left, Program};
 use pool_support::random::Random;
 use pool_support::watched::Watched;
@@ -109,6 +109,33 @@ fn one_barrier_serves_two_blocks_of_the_small_pool() {
     // Of larger ones a second would cost memory.
     pairs(8, 3 * MIB);
     assert_eq!(pairs(64, 3 * MIB), (64, 0));
+    assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+}
+
+/// More blocks than can be in front are freed by lanes that ask for none again, as those of ended threads.
+#[test]
+fn blocks_in_front_that_nobody_asks_for_make_room() {
+    let backing = one_stream(4 << 30);
+    let pool = Pool::new(fast(), Arc::new(Budget::new(None)));
+    let mut programs = programs(&pool, &backing, 9);
+    let (last, ended) = programs.split_last_mut().expect("nine");
+    for program in &mut *ended {
+        let sizes = (10..19).flat_map(|octave| (8..16).map(move |part| part << octave >> 4));
+        for size_bytes in sizes.filter(|&bytes| bytes <= 384 << 10) {
+            for _ in 0..32 {
+                program.allocate(size_bytes, false, false).expect("room");
+            }
+        }
+    }
+    ended.iter_mut().for_each(Program::end);
+    for size_bytes in [512, 64 << 10, MIB] {
+        last.allocate(size_bytes, false, false).expect("room");
+        last.end();
+        let taken = pool.take_in_front(last.lane, &backing, (size_bytes, 0));
+        let (address, _) = taken.expect("what was freed last is in front");
+        pool.free_on(last.lane, &backing, address, FreeMode::default());
+    }
+    pool.check();
     assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
 }
 

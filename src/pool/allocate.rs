@@ -71,6 +71,9 @@ fn oversize_slack_bytes(size_bytes: u64) -> u64 {
 /// Bins, and blocks of each, looked at for clean room, before the largest block is: each is a look at the dirt of a segment.
 const CLEAN_LIMITS: (usize, usize) = (4, 4);
 
+/// Bins, and blocks of each, looked at for one that is behind a barrier, beside one that waits for one.
+const BEHIND_BARRIER_LIMITS: (usize, usize) = (4, SCAN_LIMIT);
+
 /// Blocks of one bin looked at before all are: thousands of one size lie free after a program's peak.
 const SLOW_SCAN_LIMIT: usize = 64;
 
@@ -351,15 +354,11 @@ impl State {
         Some((block, room(entry, entry.free_past()?)?))
     }
 
-    /// A good block that is behind a barrier.
+    /// A good block that is behind a barrier, among few: after a program's peak thousands lie free.
     fn search_behind_barrier(&self, plan: &Plan) -> Option<u32> {
-        self.search(
-            plan.kind,
-            plan.size_bytes,
-            plan.below_bytes,
-            SCAN_LIMIT,
-            |_, past| self.is_behind_barrier(past, false).then_some(0),
-        )
+        let (limits, below_bytes) = (BEHIND_BARRIER_LIMITS, plan.below_bytes);
+        let rank = |_: &Entry, past| self.is_behind_barrier(past, false).then_some(0);
+        self.search_near(plan.kind, plan.size_bytes, below_bytes, limits, rank)
     }
 
     /// The best cached block that needs no call of the backing.

@@ -78,24 +78,11 @@ impl Bins {
         past
     }
 
-    /// The best free block of at least `size_bytes` and less than `below_bytes`. `rank` says how much work a block
-    /// needs before use (lower is better) or `None` for one that cannot be used now.
+    /// The best free block of at least `size_bytes` and less than `below_bytes`, in so many bins that are not empty, with so
+    /// many blocks of each looked at. `rank` says how much work a block needs before use (lower is better) or `None` for one
+    /// that cannot be used now.
     #[inline]
     pub fn search(
-        &self,
-        blocks: &Arena,
-        size_bytes: u64,
-        below_bytes: u64,
-        scan_limit: usize,
-        rank: impl Fn(&Entry, Past) -> Option<u32>,
-    ) -> Option<u32> {
-        let limits = (usize::MAX, scan_limit);
-        self.search_near(blocks, size_bytes, below_bytes, limits, rank)
-    }
-
-    /// The same in so many bins that are not empty, with so many blocks of each looked at.
-    #[inline]
-    pub fn search_near(
         &self,
         blocks: &Arena,
         size_bytes: u64,

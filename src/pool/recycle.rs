@@ -136,6 +136,11 @@ impl Book {
         self.vacant.get_mut(lane)?.pop()
     }
 
+    /// One that is vacant, of whatever lane.
+    fn take_vacant_of_any(&mut self) -> Option<u32> {
+        self.vacant.iter_mut().find_map(Vec::pop)
+    }
+
     /// This one, which is vacant.
     fn take_vacant_number(&mut self, id: u32) -> Option<u32> {
         let lane = usize::from(self.runs[(id / RUN_ENTRIES) as usize]);
@@ -298,6 +303,9 @@ impl Pool {
         true
     }
 
+    /// An entry for one more block in front. Where all are in use, a block leaves for it.
+    // Decision: a live one sooner than a cached one, which would be served from here. But cached ones leave, too: those that ended
+    // threads and the depot keep are asked for no more, and could have all entries.
     fn vacant_entry(&self, state: &mut State, own: usize) -> Option<u32> {
         let book = &mut state.front;
         if let Some(id) = book.take_vacant(own) {
@@ -310,20 +318,27 @@ impl Pool {
             (first..first + RUN_ENTRIES).for_each(|id| book.add_vacant(id));
             return book.take_vacant(own);
         }
+        if let Some(id) = book.take_vacant_of_any() {
+            return Some(id);
+        }
+        let mut cached = None;
         for _ in 0..EVICTION_LOOKS {
             let id = state.front.hand;
             state.front.hand = (id + 1) % ENTRIES_MAX;
             let word = self.front.entries.get(id).word();
-            let is_vacant = match word.state() {
-                Place::Live => self.recall(state, id, word),
-                Place::Vacant => true,
-                Place::Cached | Place::Busy => false,
-            };
-            if is_vacant {
-                return state.front.take_vacant_number(id);
+            match word.state() {
+                Place::Live if self.recall(state, id, word) => {
+                    return state.front.take_vacant_number(id)
+                }
+                Place::Cached => cached = cached.or(Some((id, word.sequence()))),
+                Place::Live | Place::Vacant | Place::Busy => {}
             }
         }
-        None
+        let (id, sequence) = cached?;
+        if !self.list_again(state, id, sequence) {
+            return None;
+        }
+        state.front.take_vacant_number(id)
     }
 
     /// Blocks that leave the front for the free lists, unless somebody took them meanwhile.

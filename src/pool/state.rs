@@ -163,8 +163,22 @@ impl State {
         scan_limit: usize,
         rank: impl Fn(&Entry, Past) -> Option<u32>,
     ) -> Option<u32> {
+        let limits = (usize::MAX, scan_limit);
+        self.search_near(kind, size_bytes, below_bytes, limits, rank)
+    }
+
+    /// The same in so many bins, with so many blocks of each looked at.
+    #[inline]
+    pub fn search_near(
+        &self,
+        kind: SegmentKind,
+        size_bytes: u64,
+        below_bytes: u64,
+        limits: (usize, usize),
+        rank: impl Fn(&Entry, Past) -> Option<u32>,
+    ) -> Option<u32> {
         let bins = &self.bins[bins_of(kind)?];
-        bins.search(&self.blocks, size_bytes, below_bytes, scan_limit, rank)
+        bins.search(&self.blocks, size_bytes, below_bytes, limits, rank)
     }
 
     /// A good free block of a small request among few, and about the largest: for a rank that is dear, and often none.
@@ -176,7 +190,7 @@ impl State {
         rank: impl Fn(&Entry, Past) -> Option<u32>,
     ) -> Option<u32> {
         let bins = &self.bins[bins_of(SegmentKind::Small)?];
-        bins.search_near(&self.blocks, size_bytes, u64::MAX, limits, rank)
+        bins.search(&self.blocks, size_bytes, u64::MAX, limits, rank)
             .or_else(|| bins.largest())
     }
 

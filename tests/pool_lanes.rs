@@ -89,11 +89,19 @@ fn large_blocks_stay_in_front_while_threads_meet() {
 }
 
 #[test]
-fn one_barrier_serves_two_blocks_of_the_small_pool() {
+fn one_barrier_serves_four_blocks_of_up_to_2_mib() {
     let backing = Watched::new(1 << 30, false);
     let pool = Pool::new(fast(), Arc::new(Budget::new(None)));
-    let mut program = Program::new(&pool, &backing);
-    program.lane = Some(0);
+    let mut programs = programs(&pool, &backing, 2);
+    let [program, other] = &mut programs[..] else {
+        unreachable!()
+    };
+    let mut has_room = || {
+        for size_bytes in [MIB, 2 * MIB].repeat(6) {
+            other.allocate(size_bytes, false, false).expect("room");
+        }
+        other.end();
+    };
     let mut pairs = |count: u64, size_bytes| {
         let before = pool.stats();
         for _ in 0..count {
@@ -104,9 +112,15 @@ fn one_barrier_serves_two_blocks_of_the_small_pool() {
         let reserved_bytes = after.reserved_bytes.current - before.reserved_bytes.current;
         (after.fences - before.fences, reserved_bytes)
     };
+    // In one segment of 2 MiB are two of 1 MiB, and the pool does not grow for more.
     pairs(8, MIB);
     assert_eq!(pairs(64, MIB), (32, 0));
-    // Of larger ones a second would cost memory.
+    has_room();
+    for size_bytes in [400 << 10, MIB, 2 * MIB] {
+        pairs(8, size_bytes);
+        assert_eq!(pairs(64, size_bytes), (16, 0), "{size_bytes}");
+    }
+    // Of larger ones others would cost memory.
     pairs(8, 3 * MIB);
     assert_eq!(pairs(64, 3 * MIB), (64, 0));
     assert_nothing_left(&pool, &backing, || backing.reserved_bytes());

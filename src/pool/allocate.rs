@@ -170,8 +170,8 @@ impl Pool {
         if plan.size_bytes > KEPT_APART_ABOVE_BYTES {
             match (lane, waiting) {
                 (_, Some(lane)) => {
-                    // One barrier for two.
-                    let has_room = lane.has_twin_room(plan.size_bytes);
+                    // One barrier for several.
+                    let has_room = lane.has_room_for_alike(plan.size_bytes);
                     if let Some(block) = has_room
                         .then(|| state.search_behind_barrier(&plan))
                         .flatten()

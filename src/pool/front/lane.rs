@@ -17,6 +17,8 @@ const DEEP_BYTES: u64 = 32 << 10;
 pub const BINS: usize = if cfg!(loom) { 2 } else { CLASS_COUNT };
 /// Bins for blocks that are kept apart. Each size has two that it may lie in, by hashes.
 const WIDE_BINS: usize = if cfg!(loom) { 2 } else { 32 };
+/// Blocks of one size that may be kept where one is ([`Lane::set_alike_limit`]).
+const ALIKE: u32 = if cfg!(loom) { 2 } else { 4 };
 /// Sequence numbers fetched at first, and at most: twice as many each time.
 const LEASE_FIRST: u64 = 256;
 const LEASE_MOST: u64 = if cfg!(loom) { 256 } else { 16 << 10 };
@@ -204,8 +206,8 @@ pub struct Lane {
     wide_bytes: AtomicU64,
     /// The most of them. 0: one block at a time.
     wide_limit_bytes: AtomicU64,
-    /// A block of this size or less may be one of two, where one block is kept.
-    twin_limit_bytes: AtomicU64,
+    /// A block of this size or less may be one of [`ALIKE`] of its size, where one block is kept.
+    alike_limit_bytes: AtomicU64,
     /// The bin of `wide` that is looked at first when there is no room.
     wide_hand: AtomicU32,
 }
@@ -223,7 +225,7 @@ impl Lane {
             wide: std::array::from_fn(|_| Bin::new()),
             wide_bytes: AtomicU64::new(0),
             wide_limit_bytes: AtomicU64::new(0),
-            twin_limit_bytes: AtomicU64::new(0),
+            alike_limit_bytes: AtomicU64::new(0),
             wide_hand: AtomicU32::new(0),
         }
     }
@@ -270,7 +272,7 @@ impl Lane {
         if bin.count() >= depth(size_bytes) {
             return false;
         }
-        if is_apart && !self.has_wide_room(size_bytes) && !self.has_twin_room(size_bytes) {
+        if is_apart && !self.has_wide_room(size_bytes) && !self.has_room_for_alike(size_bytes) {
             return false;
         }
         if is_apart {
@@ -317,18 +319,24 @@ impl Lane {
         kept_bytes == 0 || kept_bytes + size_bytes <= self.wide_limit_bytes.load(Relaxed)
     }
 
-    /// Whether one such block is kept, and another may be.
+    /// Whether blocks of this size are kept and no others, and one more may be.
     #[inline]
-    pub fn has_twin_room(&self, size_bytes: u64) -> bool {
+    pub fn has_room_for_alike(&self, size_bytes: u64) -> bool {
+        let (kept_bytes, limit_bytes) = (
+            self.wide_bytes.load(Relaxed),
+            self.alike_limit_bytes.load(Relaxed),
+        );
         !self.is_wide()
-            && self.wide_bytes.load(Relaxed) == size_bytes
-            && size_bytes <= self.twin_limit_bytes.load(Relaxed)
-            && self.bin_of(size_bytes).is_some_and(|bin| bin.count() == 1)
+            && size_bytes <= limit_bytes
+            && (size_bytes..u64::from(ALIKE) * size_bytes).contains(&kept_bytes)
+            && self
+                .bin_of(size_bytes)
+                .is_some_and(|bin| u64::from(bin.count()) * size_bytes == kept_bytes)
     }
 
-    /// A block of so many bytes or less may be one of two; 0: none may.
-    pub fn set_twin_limit(&self, bytes: u64) {
-        self.twin_limit_bytes.store(bytes, Relaxed);
+    /// Where one block is kept, one of so many bytes or less may be one of [`ALIKE`]; 0: none may.
+    pub fn set_alike_limit(&self, bytes: u64) {
+        self.alike_limit_bytes.store(bytes, Relaxed);
     }
 
     #[inline]

@@ -24,7 +24,7 @@
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
 //! `allocate`, `growth`, `ready` an allocation; `ahead` memory taken before it is needed; `mapped` memory that
 //! is mapped where it is needed; `free`, `hold` a free; `front`
-//! blocks freed lately, before the lock, and `recycle` how they come there and leave; `reclaim` giving memory back; `walk`
+//! blocks freed lately, before the lock, and `recycle` how they come there and leave (`asked` which); `reclaim` giving memory back; `walk`
 //! the snapshot. Below them `state`, what the lock protects, with `custody` (segments in and out)
 //! and `barriers`, made of `arena` (its blocks: `entry`), `bins`, `base_index`, `segments` (`by_address`), `bits`, `dirt`,
 //! `epochs`, `tickets`, `counters`.
@@ -32,6 +32,7 @@
 mod ahead;
 mod allocate;
 mod arena;
+mod asked;
 mod backing;
 mod barriers;
 mod base_index;

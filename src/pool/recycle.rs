@@ -6,12 +6,12 @@
 //! one of them: at the latest at every [`FOLD_EVERY`]th allocation that is not served in front.
 
 use super::arena::{Entry, Parts, Past, Use};
+use super::asked::Asked;
 use super::facade::Pool;
 use super::front::entry::{State as Place, Word, ENTRIES_MAX};
 use super::front::lane::{Lane, Tally, FIGURES};
 use super::front::{Entering, Hint, Look};
 use super::meeting::Meetings;
-use super::size::{class_of, classed, CLASSED_LIMIT_BYTES, GRANULE_BYTES};
 use super::state::State;
 use super::{Block, Gauge, SegmentKind};
 
@@ -40,54 +40,6 @@ pub(super) struct Book {
     pub meetings: Meetings,
     /// Sizes that were asked for lately and not served in front.
     asked: Asked,
-}
-
-/// Classes of one size by number, larger sizes by hash.
-#[derive(Debug)]
-struct Asked {
-    classes: u64,
-    others: Box<[u64; MET_OTHERS]>,
-}
-
-/// Larger sizes remembered for one thread, and for several that meet at the lock.
-const OTHERS: usize = 64;
-const MET_OTHERS: usize = 256;
-
-impl Default for Asked {
-    fn default() -> Self {
-        Asked {
-            classes: 0,
-            others: Box::new([0; MET_OTHERS]),
-        }
-    }
-}
-
-impl Asked {
-    #[inline]
-    fn other(size_bytes: u64, do_meet: bool) -> usize {
-        let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let count = if do_meet { MET_OTHERS } else { OTHERS };
-        (hash >> (u64::BITS - count.trailing_zeros())) as usize
-    }
-
-    #[inline]
-    fn note(&mut self, size_bytes: u64, do_meet: bool) {
-        if size_bytes <= CLASSED_LIMIT_BYTES {
-            self.classes |= 1 << class_of(size_bytes);
-        } else {
-            self.others[Self::other(size_bytes, do_meet)] = size_bytes;
-        }
-    }
-
-    /// A block of a size that is hardly ever asked for costs more in front than it brings.
-    #[inline]
-    fn has(&self, size_bytes: u64, do_meet: bool) -> bool {
-        if size_bytes <= CLASSED_LIMIT_BYTES {
-            self.classes >> class_of(size_bytes) & 1 == 1 && classed(size_bytes) == size_bytes
-        } else {
-            self.others[Self::other(size_bytes, do_meet)] == size_bytes
-        }
-    }
 }
 
 /// Entries that a lane takes at a time. They are neighbours, so that no two threads write into one pair of cache lines.
@@ -119,7 +71,7 @@ impl Book {
         vacant * size_of::<u32>()
             + self.runs.capacity()
             + self.folded.capacity() * size_of::<Tally>()
-            + size_of_val(&*self.asked.others)
+            + self.asked.host_bytes()
     }
 
     /// An entry is vacant.
@@ -160,6 +112,10 @@ impl Pool {
     /// Adds what the lanes counted to the figures.
     /// `own` is the calling thread's, if it has one.
     pub(super) fn fold(&self, state: &mut State, own: Option<usize>) {
+        if let Some((number, lane)) = self.front.only_lane() {
+            self.fold_one(state, number, lane, own);
+            return;
+        }
         let is_folded = |(number, lane): (usize, &Lane)| {
             let folded = state.front.folded.get(number);
             folded.is_some_and(|folded| {
@@ -169,21 +125,12 @@ impl Pool {
         if self.front.lanes().all(is_folded) {
             return;
         }
-        let alone = self.front.lanes().count() == 1;
         let mut freed = [0; FIGURES];
         for (number, lane) in self.front.lanes() {
             if state.front.folded.len() <= number {
                 state.front.folded.resize(number + 1, Tally::default());
             }
             let before = state.front.folded[number];
-            if alone {
-                let peaks = lane.net_peaks();
-                for (figure, gauge) in gauges(state).into_iter().enumerate() {
-                    let net = before.taken[figure].wrapping_sub(before.freed[figure]) as i64;
-                    let peak = gauge.current.saturating_add_signed(peaks[figure] - net);
-                    gauge.peak = gauge.peak.max(peak);
-                }
-            }
             let now = lane.freed();
             for figure in 0..FIGURES {
                 freed[figure] += now[figure].wrapping_sub(before.freed[figure]);
@@ -211,6 +158,37 @@ impl Pool {
             gauge.current = (gauge.current + taken[figure]).saturating_sub(freed[figure]);
             gauge.total += taken[figure];
             gauge.peak = gauge.peak.max(gauge.current);
+        }
+        state.stats.hits += taken[0];
+        state.front.cached_bytes += freed[2].wrapping_sub(taken[2]) as i64;
+        state.settle_active();
+    }
+
+    /// The same while there is one lane, whose peaks are those of the pool.
+    #[inline]
+    fn fold_one(&self, state: &mut State, number: usize, lane: &Lane, own: Option<usize>) {
+        if state.front.folded.len() <= number {
+            state.front.folded.resize(number + 1, Tally::default());
+        }
+        let before = state.front.folded[number];
+        let peaks = lane.net_peaks();
+        let freed = lane.freed();
+        let taken = lane.taken();
+        let now = Tally { taken, freed };
+        if now == before {
+            return;
+        }
+        state.front.folded[number] = now;
+        let (taken, freed) = now.since(&before);
+        for (figure, gauge) in gauges(state).into_iter().enumerate() {
+            let net = before.taken[figure].wrapping_sub(before.freed[figure]) as i64;
+            let peak = gauge.current.saturating_add_signed(peaks[figure] - net);
+            gauge.current = (gauge.current + taken[figure]).saturating_sub(freed[figure]);
+            gauge.total += taken[figure];
+            gauge.peak = gauge.peak.max(peak).max(gauge.current);
+        }
+        if own == Some(number) {
+            lane.begin_peaks();
         }
         state.stats.hits += taken[0];
         state.front.cached_bytes += freed[2].wrapping_sub(taken[2]) as i64;

@@ -187,6 +187,20 @@ pub struct Tally {
     pub freed: [u64; FIGURES],
 }
 
+impl Tally {
+    /// What was taken and freed since an earlier one.
+    #[inline]
+    pub fn since(&self, before: &Tally) -> ([u64; FIGURES], [u64; FIGURES]) {
+        let less = |now: &[u64; FIGURES], before: &[u64; FIGURES]| {
+            std::array::from_fn(|figure| now[figure].wrapping_sub(before[figure]))
+        };
+        (
+            less(&self.taken, &before.taken),
+            less(&self.freed, &before.freed),
+        )
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 #[repr(align(128))]

@@ -144,6 +144,14 @@ impl Front {
         .filter_map(|lane| Some((lane, &**self.lanes[lane].get()?)))
     }
 
+    /// The lane, while there is only one.
+    #[inline]
+    pub fn only_lane(&self) -> Option<(usize, &Lane)> {
+        let used = self.used_lanes.load(Ordering::Acquire);
+        let number = used.trailing_zeros() as usize;
+        (used.is_power_of_two()).then_some((number, &**self.lanes.get(number)?.get()?))
+    }
+
     /// Serves a request with a block of `size_bytes` (rounded) that was freed lately, if one needs nothing before its next
     /// use: its address, and the allocation's number.
     // Decision: always inlined, and plain words in and out. A struct that is written by parts and read as a whole, as a

@@ -143,8 +143,10 @@ fn blocks_in_front_that_nobody_asks_for_make_room() {
     }
     ended.iter_mut().for_each(Program::end);
     for size_bytes in [512, 64 << 10, MIB] {
-        last.allocate(size_bytes, false, false).expect("room");
-        last.end();
+        for _ in 0..2 {
+            last.allocate(size_bytes, false, false).expect("room");
+            last.end();
+        }
         let taken = pool.take_in_front(last.lane, &backing, (size_bytes, 0));
         let (address, _) = taken.expect("what was freed last is in front");
         pool.free_on(last.lane, &backing, address, FreeMode::default());

@@ -9,7 +9,6 @@ mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cushion::pool::Settings;
 use cushion::replay::{replay, Name, Options, Workload};
@@ -27,6 +26,8 @@ const WORST: usize = 5;
 #[derive(Debug, Clone, Copy, Default)]
 struct Verdict {
     utilisation_percent: f64,
+    /// The other's.
+    other_percent: f64,
     /// Over the other's.
     calls: f64,
     seconds: f64,
@@ -48,37 +49,14 @@ fn main() -> Result<(), ReadError> {
     let given = workloads::all(&folder)?;
     for (ours, other) in POLICIES {
         if chosen.is_empty() || chosen.iter().any(|name| name == ours.as_str()) {
-            println!("{ours}: utilisation in %; calls and time over {other}'s");
-            print(&given, &judge(&given, &options, ours, other));
+            println!("{ours}: utilisation in %, and {other}'s; calls and time over {other}'s");
+            // On one thread: several would have their blocks in lanes of different numbers, and their figures folded at other times.
+            let judge = |given| verdict(given, &options, ours, other);
+            let verdicts: Vec<Verdict> = given.iter().map(judge).collect();
+            print(&given, &verdicts);
         }
     }
     Ok(())
-}
-
-/// One verdict for each workload.
-fn judge(given: &[Given], options: &Options, ours: Name, other: Name) -> Vec<Verdict> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(given) = given.get(at) else {
-                return done;
-            };
-            done.push((at, verdict(given, options, ours, other)));
-        }
-    };
-    let mut verdicts = vec![Verdict::default(); given.len()];
-    std::thread::scope(|scope| {
-        let count = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            for (at, verdict) in thread.join().unwrap_or_default() {
-                verdicts[at] = verdict;
-            }
-        }
-    });
-    verdicts
 }
 
 fn verdict(given: &Given, options: &Options, ours: Name, other: Name) -> Verdict {
@@ -93,6 +71,7 @@ fn verdict(given: &Given, options: &Options, ours: Name, other: Name) -> Verdict
     let other = replay(&workload, other, options);
     Verdict {
         utilisation_percent: 100.0 * ours.utilisation,
+        other_percent: 100.0 * other.utilisation,
         calls: ours.driver_calls as f64 / other.driver_calls as f64,
         seconds: ours.driver_seconds / other.driver_seconds,
     }
@@ -106,14 +85,17 @@ fn print(given: &[Given], verdicts: &[Verdict]) {
         if each || given.group == "recorded" {
             let Verdict {
                 utilisation_percent,
+                other_percent,
                 calls,
                 seconds,
             } = verdict;
             let name = &given.name;
-            println!("{name:24} {utilisation_percent:5.1} {calls:6.2} {seconds:6.2}");
+            println!(
+                "{name:24} {utilisation_percent:5.1} {other_percent:5.1} {calls:6.2} {seconds:6.2}"
+            );
         }
     }
-    println!("group, number: utilisation, mean; calls and time, geometric mean");
+    println!("group, number: utilisation, and the other's, mean; calls and time, geometric mean");
     for (group, verdicts) in &groups {
         summary(group, verdicts);
     }
@@ -128,8 +110,9 @@ fn summary(name: &str, verdicts: &[Verdict]) {
     let of = |figure: fn(&Verdict) -> f64| mean(&verdicts.iter().map(figure).collect::<Vec<f64>>());
     let count = verdicts.len();
     let utilisation = of(|v| v.utilisation_percent);
+    let other = of(|v| v.other_percent);
     let (calls, seconds) = (of(|v| v.calls.ln()).exp(), of(|v| v.seconds.ln()).exp());
-    println!("{name:12} {count:3} {utilisation:6.2} {calls:6.2} {seconds:6.2}");
+    println!("{name:12} {count:3} {utilisation:6.2} {other:6.2} {calls:6.2} {seconds:6.2}");
 }
 
 fn mean(of: &[f64]) -> f64 {

@@ -38,8 +38,8 @@ def workloads(library):
     """Each workload's program, and what is wanted of its times: that of the first over that of the second, at least."""
     torch = variants(library, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
     wanted = [Comparison("caching", "fast", 1.0), Comparison("caching", "faithful", 1 / 1.35), Comparison("uncached", "faithful", 1.0)]
-    loads = {"resnet": ("torchvision", 6, 40), "gnn": ("torch_geometric.nn", 6, 60), "streams": ("torch", 6, 60),
-             "gpt": ("transformers.models.gpt2.modeling_gpt2", 6, 40), "llama_gen": ("transformers.models.llama.modeling_llama", 2, 6)}
+    loads = {"resnet": ("torchvision", 6, 24), "gnn": ("torch_geometric.nn", 6, 30), "streams": ("torch", 6, 60),
+             "gpt": ("transformers.models.gpt2.modeling_gpt2", 4, 12), "llama_gen": ("transformers.models.llama.modeling_llama", 1, 3)}
     found = {name: Workload("workloads.py", module, [name, "--warm", str(warm), "--iters", str(steps)], torch, wanted)
              for name, (module, warm, steps) in loads.items()}
     for name in SLOW_UNCACHED:

@@ -438,6 +438,11 @@ fn what_is_left_of_a_dirty_block_is_scrubbed_along() {
         let calls: Vec<u64> = calls.collect();
         let scrubs = calls.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert_eq!(scrubs, 2, "one each time all of it is dirty");
+        assert_eq!(
+            program.backing.scrub_ranges(),
+            2,
+            "the block and the rest in one piece"
+        );
         assert_eq!(program.pool.stats().scrubbed_bytes, 2 * 2 * MIB);
     });
 }

@@ -75,16 +75,18 @@ impl Pool {
         fresh: bool,
         (mut ranges, byte): (Vec<Range>, u8),
     ) -> Made<'a> {
-        let own = ranges.len();
+        let own_bytes = ranges.iter().map(|range| range.size_bytes).sum::<u64>();
         let along = state.gather(ALONG_BYTES, RANGES_ALONG);
         ranges.extend(&along.ranges);
+        state.join_ranges(&mut ranges);
         let mark = state.mark();
         match self.outside(state, || backing.begin_scrub(&ranges, byte)) {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(ticket)) => {
                 let ticket = state.tickets.begin(ticket, mark.epoch());
                 state.scrubbed(along, Some(ticket));
-                state.clean(block, &ranges[..own]);
+                state.set_dirt(block, false);
+                state.stats.scrubbed_bytes += own_bytes;
                 let past = past.joined_with(Past { epoch: 0, ticket });
                 self.join(state, backing, past)
             }
@@ -165,10 +167,11 @@ impl Pool {
             return 0;
         };
         let mut state = self.lock();
-        let batch = state.gather(max_bytes, RANGES_AHEAD);
+        let mut batch = state.gather(max_bytes, RANGES_AHEAD);
         if batch.taken.is_empty() {
             return 0;
         }
+        state.join_ranges(&mut batch.ranges);
         let mark = state.mark();
         let bytes = batch.bytes;
         let Outside::Back(mut state, answer) =
@@ -339,10 +342,17 @@ impl State {
         }
     }
 
-    /// `ranges`, all dirt of a block, are clean.
-    fn clean(&mut self, block: u32, ranges: &[Range]) {
-        self.set_dirt(block, false);
-        self.stats.scrubbed_bytes += ranges.iter().map(|range| range.size_bytes).sum::<u64>();
+    /// Joins ranges that lie together in one segment: each is a call of the backing.
+    fn join_ranges(&self, ranges: &mut Vec<Range>) {
+        ranges.sort_unstable_by_key(|range| range.address);
+        ranges.dedup_by(|upper, lower| {
+            let meet = lower.address + lower.size_bytes == upper.address
+                && self.segments.holding(lower.address) == self.segments.holding(upper.address);
+            if meet {
+                lower.size_bytes += upper.size_bytes;
+            }
+            meet
+        });
     }
 
     /// Takes dirty blocks, those freed last first, until they are about so many bytes or ranges. Those far larger than what

@@ -37,6 +37,8 @@ pub struct Arithmetic {
     pub fence_calls: AtomicU64,
     pub synchronize_calls: AtomicU64,
     pub scrub_calls: AtomicU64,
+    /// Ranges of all scrubs.
+    pub scrub_ranges: AtomicU64,
     pub join_calls: AtomicU64,
     tickets: AtomicU64,
     pub sole_stream: AtomicBool,
@@ -231,6 +233,7 @@ impl Backing for Arithmetic {
             assert!(self.holds(range), "OURS: scrub outside a segment");
         }
         self.scrub_calls.fetch_add(1, SeqCst);
+        self.scrub_ranges.fetch_add(ranges.len() as u64, SeqCst);
         Ok(ScrubTicket(self.tickets.fetch_add(1, SeqCst)))
     }
 

@@ -173,6 +173,13 @@ impl Watched {
         self
     }
 
+    /// Ranges of all scrubs.
+    pub fn scrub_ranges(&self) -> u64 {
+        self.below
+            .scrub_ranges
+            .load(std::sync::atomic::Ordering::SeqCst)
+    }
+
     /// The host has waited.
     fn ended(&self, begun: u64) {
         let mut truth = self.truth.lock().unwrap();

@@ -37,7 +37,8 @@ impl Pool {
             block: NONE,
         };
         loop {
-            // Room for the slice is made while nobody waits.
+            // Room for the slice is made while nobody waits: each block can be the first of its segment.
+            snapshot.segments.reserve(SLICE_BLOCKS + 1);
             if let Some(last) = snapshot.segments.last_mut() {
                 last.blocks.reserve(SLICE_BLOCKS);
             }

@@ -207,8 +207,8 @@ impl Pool {
         backing: &B,
         plan: &Plan,
     ) -> Result<Grant, Refusal> {
-        let is_ordered = backing.sole_stream();
         for turn in 0..2 {
+            let is_ordered = backing.sole_stream();
             if let Some((block, offset_bytes)) = state.search_clean(plan, is_ordered) {
                 let block = state.carve_at(block, offset_bytes, plan.size_bytes);
                 return Ok(state.hand_out(block, &plan.request, Origin::Hit));

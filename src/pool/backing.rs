@@ -63,8 +63,8 @@ pub trait Backing {
         self.synchronize()
     }
 
-    /// Starts filling `ranges` with `byte` on a stream of the backing's own, after all work submitted before this
-    /// call. The program's later work is not yet ordered behind it: that is [`Backing::join_scrub`].
+    /// Starts filling `ranges` with `byte`, after all work submitted before this call. The program's later work need not be
+    /// ordered behind it yet: that is [`Backing::join_scrub`].
     ///
     /// # Errors
     /// After [`BackingError::Failed`] some of the filling may have been queued, to run at any time.

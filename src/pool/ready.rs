@@ -47,10 +47,9 @@ impl Pool {
                 Made::Unavailable(state, past)
             };
         }
-        let dirty = match self.settings.scrub {
-            Some(byte) => state.dirty_ranges(block).map(|ranges| (ranges, byte)),
-            None => None,
-        };
+        let all_dirt = |byte| (state.dirty_ranges(block, u64::MAX, usize::MAX), byte);
+        let dirty = self.settings.scrub.map(all_dirt);
+        let dirty = dirty.filter(|(ranges, _)| !ranges.is_empty());
         if let Some((ranges, byte)) = dirty {
             return self.scrub(state, backing, block, past, fresh, (ranges, byte));
         }
@@ -75,7 +74,7 @@ impl Pool {
         fresh: bool,
         (mut ranges, byte): (Vec<Range>, u8),
     ) -> Made<'a> {
-        let own_bytes = ranges.iter().map(|range| range.size_bytes).sum::<u64>();
+        let own_bytes = total_bytes(&ranges);
         let along = state.gather(ALONG_BYTES, RANGES_ALONG);
         ranges.extend(&along.ranges);
         state.join_ranges(&mut ranges);
@@ -84,14 +83,14 @@ impl Pool {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(ticket)) => {
                 let ticket = state.tickets.begin(ticket, mark.epoch());
-                state.scrubbed(along, Some(ticket));
+                state.scrubbed(along, Ok(ticket));
                 state.set_dirt(block, false);
                 state.stats.scrubbed_bytes += own_bytes;
                 let past = past.joined_with(Past { epoch: 0, ticket });
                 self.join(state, backing, past)
             }
             Outside::Back(mut state, Err(error)) => {
-                state.scrubbed(along, None);
+                state.scrubbed(along, Err(&error));
                 match error {
                     BackingError::Failed(code) => {
                         let past = state.past_after_failure(past);
@@ -179,13 +178,14 @@ impl Pool {
         else {
             return 0;
         };
-        let ticket = answer
-            .ok()
-            .map(|ticket| state.tickets.begin(ticket, mark.epoch()));
-        state.scrubbed(batch, ticket);
-        let Some(ticket) = ticket else {
-            return 0;
+        let ticket = match answer {
+            Ok(ticket) => state.tickets.begin(ticket, mark.epoch()),
+            Err(error) => {
+                state.scrubbed(batch, Err(&error));
+                return 0;
+            }
         };
+        state.scrubbed(batch, Ok(ticket));
         let short = Some(ticket).filter(|_| bytes <= SHORT_SCRUB_BYTES);
         if let Some(ticket) = std::mem::replace(&mut state.short_scrub, short) {
             // Decision: the scrub before this one is joined now, if it was a short one. It has most likely ended, so that
@@ -202,18 +202,19 @@ const CLEAN_LOOKS: usize = 8;
 const SHORT_SCRUB_BYTES: u64 = 16 << 20;
 /// Ranges of one scrub ahead.
 const RANGES_AHEAD: usize = 128;
-/// About so many bytes go along with a scrub that a request needs at once: 32 us on an H200.
+/// So many bytes go along with a scrub that a request needs at once: 32 us on an H200.
 const ALONG_BYTES: u64 = 128 << 20;
 /// So many ranges do, each a call of the backing.
 const RANGES_ALONG: usize = 32;
-/// Blocks too large to go along that are passed over in the search for others.
-const LEFT: usize = 8;
-
 /// Dirty blocks that were free, in one thread's hands for one scrub.
 struct Batch {
     taken: Vec<(u32, Past)>,
     ranges: Vec<Range>,
     bytes: u64,
+}
+
+fn total_bytes(ranges: &[Range]) -> u64 {
+    ranges.iter().map(|range| range.size_bytes).sum()
 }
 
 fn refused(state: MutexGuard<'_, State>, past: Past, error: BackingError) -> Made<'_> {
@@ -292,8 +293,9 @@ impl State {
         })
     }
 
-    /// The parts of a block that are not clean, if there are any.
-    fn dirty_ranges(&self, block: u32) -> Option<Vec<Range>> {
+    /// The parts of a block that are not clean, from its start on: at most so many, and so many bytes (to the granule).
+    fn dirty_ranges(&self, block: u32, max_bytes: u64, max_ranges: usize) -> Vec<Range> {
+        let mut ranges = Vec::new();
         let Parts {
             address,
             size_bytes,
@@ -301,19 +303,27 @@ impl State {
             ..
         } = self.blocks[block].parts();
         let segment = &self.segments[segment];
-        let dirt = segment.dirt.as_ref()?;
+        let Some(dirt) = &segment.dirt else {
+            return ranges;
+        };
+        let in_granules = |bytes: u64| bytes.div_ceil(1 << segment.granule_bits) as usize;
+        let mut left = in_granules(max_bytes);
         let to = segment.granule(address + size_bytes - 1) + 1;
         let mut from = segment.granule(address);
-        let mut ranges = Vec::new();
-        while let Some(start) = dirt.next(from, to, true) {
+        while left > 0 && ranges.len() < max_ranges {
+            let Some(start) = dirt.next(from, to, true) else {
+                break;
+            };
             from = dirt.next(start, to, false).unwrap_or(to);
+            from = from.min(start.saturating_add(left));
+            left -= from - start;
             let address = segment.address_of(start);
             ranges.push(Range {
                 address,
                 size_bytes: segment.address_of(from) - address,
             });
         }
-        (!ranges.is_empty()).then_some(ranges)
+        ranges
     }
 
     /// Whether any part of a block is not clean.
@@ -355,51 +365,66 @@ impl State {
         });
     }
 
-    /// Takes dirty blocks, those freed last first, until they are about so many bytes or ranges. Those far larger than what
-    /// is left of the bytes stay.
+    /// Takes dirty blocks, those freed last first, and says what of them to fill: at most so many bytes (to the granule) and
+    /// ranges; of a block that has more, the first part.
     fn gather(&mut self, max_bytes: u64, max_ranges: usize) -> Batch {
         let mut batch = Batch {
             taken: Vec::new(),
             ranges: Vec::new(),
             bytes: 0,
         };
-        let mut left = Vec::new();
-        while batch.bytes < max_bytes && batch.ranges.len() < max_ranges && left.len() < LEFT {
+        while batch.bytes < max_bytes && batch.ranges.len() < max_ranges {
             let Some(block) = self.next_dirty_hint() else {
                 break;
             };
-            let Some(dirty) = self.dirty_ranges(block) else {
-                continue;
-            };
-            let dirty_bytes = dirty.iter().map(|range| range.size_bytes).sum::<u64>();
-            if dirty_bytes / 2 > max_bytes - batch.bytes {
-                left.push(block);
+            let (left_bytes, left) = (max_bytes - batch.bytes, max_ranges - batch.ranges.len());
+            let mut dirty = self.dirty_ranges(block, left_bytes, left);
+            let mut bytes = total_bytes(&dirty);
+            if bytes >= left_bytes {
+                // Room for others, too.
+                dirty = self.dirty_ranges(block, left_bytes / 2, left);
+                bytes = total_bytes(&dirty);
+            }
+            if dirty.is_empty() {
                 continue;
             }
             let size_bytes = self.blocks[block].size_bytes();
             let past = self.take(block, size_bytes);
             batch.taken.push((block, past));
-            batch.bytes += dirty_bytes;
+            batch.bytes += bytes;
             batch.ranges.extend(dirty);
         }
-        self.dirty_hints.extend(left.into_iter().rev());
         batch
     }
 
     /// Puts a batch back after its scrub was started, or could not be.
-    fn scrubbed(&mut self, batch: Batch, ticket: Option<u64>) {
-        if ticket.is_some() {
+    fn scrubbed(&mut self, batch: Batch, outcome: Result<u64, &BackingError>) {
+        if outcome.is_ok() {
             self.stats.scrubbed_bytes += batch.bytes;
+            for range in batch.ranges {
+                self.clean(range);
+            }
         }
         for (block, past) in batch.taken {
-            let past = match ticket {
-                Some(ticket) => {
-                    self.set_dirt(block, false);
-                    past.joined_with(Past { epoch: 0, ticket })
-                }
-                None => self.past_after_failure(past),
+            let past = match outcome {
+                Ok(ticket) => past.joined_with(Past { epoch: 0, ticket }),
+                Err(BackingError::Failed(_)) => self.past_after_failure(past),
+                Err(_) => past,
             };
             self.put(block, past);
+        }
+    }
+
+    /// A part of one segment is clean.
+    fn clean(&mut self, range: Range) {
+        let Some(segment) = self.segments.holding(range.address) else {
+            return;
+        };
+        let segment = &mut self.segments[segment];
+        let from = segment.granule(range.address);
+        let to = segment.granule(range.address + range.size_bytes - 1) + 1;
+        if let Some(dirt) = &mut segment.dirt {
+            dirt.clear_range(from, to);
         }
     }
 

@@ -396,6 +396,9 @@ impl State {
 
     /// Remembers a free block that may be dirty, for the next scrub.
     fn hint_dirt(&mut self, block: u32) {
+        if self.dirty_hints.back() == Some(&block) {
+            return;
+        }
         if self.dirty_hints.len() == DIRTY_HINTS {
             self.dirty_hints.pop_front();
         }

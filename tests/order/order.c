@@ -18,6 +18,9 @@ int cuDevicePrimaryCtxRetain(H *, int);
 int cuCtxCreate_v2(H *, unsigned, int);
 int cuCtxSetCurrent(H);
 int cuCtxSynchronize(void);
+int cuStreamQuery(H);
+int cuIpcGetMemHandle(void *, P);
+int cuMemcpyPeerAsync(P, H, P, H, size_t, H);
 int cuModuleLoadData(H *, const void *);
 int cuModuleGetFunction(H *, H, const char *);
 int cuMemAlloc_v2(P *, size_t);
@@ -70,6 +73,19 @@ static void *from_thread(void *block)
     return NULL;
 }
 
+/* A context of another device, with a stream and a block full of 0x55. */
+static H peer, peer_stream;
+static P peer_block;
+static void meet_peer(void)
+{
+    OK(cuCtxCreate_v2(&peer, 0, 1));
+    OK(cuStreamCreate(&peer_stream, NON_BLOCKING));
+    OK(cuMemAlloc_v2(&peer_block, SIZE));
+    write_on(peer_stream, peer_block);
+    OK(cuCtxSynchronize());
+    OK(cuCtxSetCurrent(context));
+}
+
 static void use(const char *way, P block)
 {
     H stream;
@@ -109,6 +125,16 @@ static void use(const char *way, P block)
         pthread_t thread;
         pthread_create(&thread, NULL, from_thread, (void *)block);
         pthread_join(thread, NULL);
+    } else if (!strcmp(way, "peer")) {
+        OK(cuCtxSetCurrent(peer));
+        OK(cuMemcpyPeerAsync(block, context, peer_block, peer, SIZE, peer_stream));
+        OK(cuStreamSynchronize(peer_stream));
+        OK(cuCtxSetCurrent(context));
+    } else if (!strcmp(way, "exported")) {
+        char handle[64];
+        OK(cuIpcGetMemHandle(handle, block));
+        if (cuStreamQuery(NULL)) printf("exported while it is written\n");
+        write_on(NULL, block);
     } else if (!strcmp(way, "never")) {
         Attribute attribute = { 4, 0, { 1 } }; /* a cluster shape: says nothing about when it starts */
         Config config = { { 1, 1, 1, 32, 1, 1 }, 0, (H)1, &attribute, 1 };
@@ -180,6 +206,7 @@ int main(int count, char **argument)
         printf("done\n");
         return 0;
     }
+    if (!strcmp(argument[1], "peer")) meet_peer();
     OK(cuMemAlloc_v2(&block, SIZE));
     late_write(block, 50000000);
     OK(cuMemFree_v2(block));

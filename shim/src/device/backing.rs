@@ -1,4 +1,4 @@
-//! The real driver as a [`Backing`]: segments by cuMemAlloc, barriers by context-wide events, scrubs on a stream of our own.
+//! The real driver as a [`Backing`]: segments by cuMemAlloc, barriers by context-wide events, scrubs by memsets (see `lane`).
 //!
 //! # Decision: what a fence spans
 //! A fence must order everything that can reach the memory. That is every stream of the context itself

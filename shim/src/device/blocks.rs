@@ -1,8 +1,9 @@
 //! What the program may know of an address that lies in a pool or in memory imported from another process.
 
-use super::{contexts, imports};
+use super::contexts::{self, Context};
+use super::{capture, imports};
 use crate::abi::*;
-use cushion::pool::Found;
+use cushion::pool::{Backing, Found};
 use dashmap::DashMap;
 use once_cell::sync::Lazy;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,9 +117,20 @@ pub fn seen_by_pages(address: CUdeviceptr, size_bytes: u64) -> Seen {
         })
 }
 
+/// Others are about to learn of memory of this pool, and use it in an order of their own. Natively all work that was queued
+/// before the memory was freed and allocated again has ended by then; here it may be on its way, and a scrub with it.
+pub fn settle(context: &Context) {
+    let was_reused = context.pool.stats().hits > 0;
+    if was_reused && !capture::active() {
+        // What cannot be waited for is dead, and the program's call will say so.
+        let _ = context.backing.synchronize();
+    }
+}
+
 /// The memory of this block is known outside the program from now on: it is really freed, never handed out again.
 pub fn isolate(address: CUdeviceptr) {
     if let Some((context, Found::Live(block))) = contexts::find_with_owner(address) {
+        settle(&context);
         context.pool.retire_on_free(block.base);
     }
 }

@@ -3,8 +3,9 @@
 //! # Decision: the gate
 //! A context-wide call (cuCtxRecordEvent, cuCtxWaitEvent) made while any stream of the context captures invalidates that
 //! capture, and no shield helps (facts/h200.md, "During stream capture"; hazard 7). So such calls are made only inside
-//! [`context_wide`], which excludes the begin of a capture; both sides are short, non-blocking driver calls, which is why
-//! a lock around them is safe. A wait on the host never happens inside the gate.
+//! [`context_wide`], which excludes the begin of a capture; both sides are short driver calls (of memsets in
+//! the order of one stream some dozens, which may wait for room in its queue), which is why a lock around them is safe. A wait on
+//! the host for work to end never happens inside the gate.
 
 use super::{order, reclaim};
 use crate::abi::*;

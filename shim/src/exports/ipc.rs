@@ -1,7 +1,7 @@
 //! Memory shared with other processes: the handle of a pooled block opens as that block, or is refused (hazard 5).
 
 use crate::abi::*;
-use crate::device::{contexts, imports, settings, share};
+use crate::device::{blocks, contexts, imports, settings, share};
 use crate::ledger::{self, Kind, Space};
 use cushion::ipc_handle::{self, Block};
 use cushion::pool::Found;
@@ -20,6 +20,7 @@ pub unsafe fn get(
         Some((_, Found::Dead)) => return contexts::refuses_all().unwrap_or(INVALID_VALUE),
         Some((context, Found::Live(block))) => (context, block),
     };
+    blocks::settle(&context);
     if context.backing.mapped_at(block.base).is_some() {
         if handle.is_null() {
             return INVALID_VALUE;

@@ -7,7 +7,7 @@
 use crate::sync::MutexGuard;
 
 use super::super::allocate::Plan;
-use super::super::arena::Past;
+use super::super::arena::{Entry, Past};
 use super::super::facade::{Outside, Pool};
 use super::super::growth::{Ladder, Step as Rung};
 use super::super::segments::Segment;
@@ -122,6 +122,11 @@ impl Pool {
                     address,
                     size_bytes,
                 };
+                if !Entry::can_hold(range) {
+                    // Addresses only: they stay reserved, as all of them do.
+                    ladder.mapped.plain = true;
+                    return Rung::Again(state);
+                }
                 state.mapped.small_ranges += u32::from(plan.kind == SegmentKind::Small);
                 let dirt = self.settings.scrub.map(|_| false);
                 let granule_bits = granule_bytes.trailing_zeros();

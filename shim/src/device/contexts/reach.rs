@@ -1,14 +1,15 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
 use super::leaving::remove;
-use super::{current_device, known, Known, Registry, KNOWN_COUNT, REGISTRY};
+use super::{all, current_device, known, Known, Registry, KNOWN_COUNT, REGISTRY};
 use crate::abi::*;
 use crate::device::backing::DriverBacking;
 use crate::device::order;
 use crate::driver;
-use cushion::pool::BackingError;
+use crate::process;
+use cushion::pool::{Backing, BackingError};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A context that is being used: whoever is about to end it waits until nobody has one of these.
 ///
@@ -39,10 +40,25 @@ impl Reach {
     }
 }
 
-/// Memory of one device can be reached from another from now on.
+/// Fences span peers, and what was handed out before that is behind one that does.
+static SPANNED: AtomicBool = AtomicBool::new(false);
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Memory of one device can be reached from another from now on: by work that is queued only after this returns. What was
+/// handed out until now may be in use by work of its own device still, so all pools are fenced once more.
 pub fn note_peers() {
-    let known = |registry: &Registry| registry.peers;
-    if known(&REGISTRY.read().unwrap_or_else(PoisonError::into_inner)) {
+    if !SPANNED.load(Ordering::Acquire) {
+        span_peers();
+    }
+}
+
+#[cold]
+fn span_peers() {
+    if !process::was_woken_here() {
+        return;
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if SPANNED.load(Ordering::Acquire) {
         return;
     }
     order::lose("peers share memory");
@@ -50,6 +66,16 @@ pub fn note_peers() {
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .peers = true;
+    for context in all() {
+        // A context that can neither fence nor wait is dead, and its work has ended; or a stream captures, and work beside
+        // it is the program's own to order.
+        let _ = context
+            .backing
+            .fence()
+            .map(drop)
+            .or_else(|_| context.backing.synchronize());
+    }
+    SPANNED.store(true, Ordering::Release);
 }
 
 /// Whether contexts of more than one device were ever known.

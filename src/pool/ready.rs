@@ -72,33 +72,47 @@ impl Pool {
         block: u32,
         past: Past,
         fresh: bool,
-        (mut ranges, byte): (Vec<Range>, u8),
+        (own, byte): (Vec<Range>, u8),
     ) -> Made<'a> {
-        let own_bytes = total_bytes(&ranges);
+        let own_bytes = total_bytes(&own);
         let along = state.gather(ALONG_BYTES, RANGES_ALONG);
-        ranges.extend(&along.ranges);
-        state.join_ranges(&mut ranges);
-        let mark = state.mark();
-        match self.outside(state, || backing.begin_scrub(&ranges, byte)) {
+        match self.begin_scrub(state, backing, own, along, byte) {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(ticket)) => {
-                let ticket = state.tickets.begin(ticket, mark.epoch());
-                state.scrubbed(along, Ok(ticket));
                 state.set_dirt(block, false);
                 state.stats.scrubbed_bytes += own_bytes;
                 let past = past.joined_with(Past { epoch: 0, ticket });
                 self.join(state, backing, past)
             }
-            Outside::Back(mut state, Err(error)) => {
-                state.scrubbed(along, Err(&error));
-                match error {
-                    BackingError::Failed(code) => {
-                        let past = state.past_after_failure(past);
-                        Made::Failed(state, past, code)
-                    }
-                    _ if fresh => Made::Ready(state),
-                    _ => Made::Unavailable(state, past),
-                }
+            Outside::Back(state, Err(BackingError::Failed(code))) => {
+                let past = state.past_after_failure(past);
+                Made::Failed(state, past, code)
+            }
+            Outside::Back(state, Err(_)) if fresh => Made::Ready(state),
+            Outside::Back(state, Err(_)) => Made::Unavailable(state, past),
+        }
+    }
+
+    /// Starts filling `own`, ranges of a block in the caller's hands, and a batch, which goes back into the free lists. The
+    /// answer is the scrub in the numbering of `tickets`.
+    fn begin_scrub<'a, B: Backing>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        backing: &B,
+        own: Vec<Range>,
+        batch: Batch,
+        byte: u8,
+    ) -> Outside<'a, Result<u64, BackingError>> {
+        let mut ranges = own;
+        ranges.extend(&batch.ranges);
+        state.join_ranges(&mut ranges);
+        let mark = state.mark();
+        match self.outside(state, || backing.begin_scrub(&ranges, byte)) {
+            Outside::Forgotten(answer) => Outside::Forgotten(answer.map(|ticket| ticket.0)),
+            Outside::Back(mut state, answer) => {
+                let begun = answer.map(|ticket| state.tickets.begin(ticket, mark.epoch()));
+                state.scrubbed(batch, begun.as_ref().copied());
+                Outside::Back(state, begun)
             }
         }
     }
@@ -166,26 +180,15 @@ impl Pool {
             return 0;
         };
         let mut state = self.lock();
-        let mut batch = state.gather(max_bytes, RANGES_AHEAD);
+        let batch = state.gather(max_bytes, RANGES_AHEAD);
         if batch.taken.is_empty() {
             return 0;
         }
-        state.join_ranges(&mut batch.ranges);
-        let mark = state.mark();
         let bytes = batch.bytes;
-        let Outside::Back(mut state, answer) =
-            self.outside(state, || backing.begin_scrub(&batch.ranges, byte))
-        else {
+        let begun = self.begin_scrub(state, backing, Vec::new(), batch, byte);
+        let Outside::Back(mut state, Ok(ticket)) = begun else {
             return 0;
         };
-        let ticket = match answer {
-            Ok(ticket) => state.tickets.begin(ticket, mark.epoch()),
-            Err(error) => {
-                state.scrubbed(batch, Err(&error));
-                return 0;
-            }
-        };
-        state.scrubbed(batch, Ok(ticket));
         let short = Some(ticket).filter(|_| bytes <= SHORT_SCRUB_BYTES);
         if let Some(ticket) = std::mem::replace(&mut state.short_scrub, short) {
             // Decision: the scrub before this one is joined now, if it was a short one. It has most likely ended, so that
@@ -207,6 +210,7 @@ const ALONG_BYTES: u64 = 128 << 20;
 /// So many ranges do, each a call of the backing.
 const RANGES_ALONG: usize = 32;
 /// Dirty blocks that were free, in one thread's hands for one scrub.
+#[derive(Default)]
 struct Batch {
     taken: Vec<(u32, Past)>,
     ranges: Vec<Range>,
@@ -277,8 +281,7 @@ impl State {
             return Some(0);
         };
         let count = size_bytes.div_ceil(1 << segment.granule_bits) as usize;
-        let from = segment.granule(entry.address());
-        let to = segment.granule(entry.end() - 1) + 1;
+        let (from, to) = segment.granules(entry.address(), entry.size_bytes());
         let start = dirt.clean_room(from, to, count, CLEAN_LOOKS)?;
         Some(segment.address_of(start) - entry.address())
     }
@@ -287,9 +290,8 @@ impl State {
     fn is_dirty(&self, entry: &Entry, size_bytes: u64) -> bool {
         let segment = &self.segments[entry.segment()];
         segment.dirt.as_ref().is_some_and(|dirt| {
-            let last = segment.granule(entry.address() + size_bytes - 1);
-            dirt.next(segment.granule(entry.address()), last + 1, true)
-                .is_some()
+            let (from, to) = segment.granules(entry.address(), size_bytes);
+            dirt.next(from, to, true).is_some()
         })
     }
 
@@ -308,8 +310,7 @@ impl State {
         };
         let in_granules = |bytes: u64| bytes.div_ceil(1 << segment.granule_bits) as usize;
         let mut left = in_granules(max_bytes);
-        let to = segment.granule(address + size_bytes - 1) + 1;
-        let mut from = segment.granule(address);
+        let (mut from, to) = segment.granules(address, size_bytes);
         while left > 0 && ranges.len() < max_ranges {
             let Some(start) = dirt.next(from, to, true) else {
                 break;
@@ -340,16 +341,7 @@ impl State {
             segment,
             ..
         } = self.blocks[block].parts();
-        let segment = &mut self.segments[segment];
-        let (from, to) = (
-            segment.granule(address),
-            segment.granule(address + size_bytes - 1) + 1,
-        );
-        match &mut segment.dirt {
-            Some(dirt) if is_dirty => dirt.set_range(from, to),
-            Some(dirt) => dirt.clear_range(from, to),
-            None => {}
-        }
+        self.segments[segment].set_dirt(address, size_bytes, is_dirty);
     }
 
     /// Joins ranges that lie together in one segment: each is a call of the backing.
@@ -368,11 +360,7 @@ impl State {
     /// Takes dirty blocks, those freed last first, and says what of them to fill: at most so many bytes (to the granule) and
     /// ranges; of a block that has more, the first part.
     fn gather(&mut self, max_bytes: u64, max_ranges: usize) -> Batch {
-        let mut batch = Batch {
-            taken: Vec::new(),
-            ranges: Vec::new(),
-            bytes: 0,
-        };
+        let mut batch = Batch::default();
         while batch.bytes < max_bytes && batch.ranges.len() < max_ranges {
             let Some(block) = self.next_dirty_hint() else {
                 break;
@@ -402,7 +390,9 @@ impl State {
         if outcome.is_ok() {
             self.stats.scrubbed_bytes += batch.bytes;
             for range in batch.ranges {
-                self.clean(range);
+                if let Some(segment) = self.segments.holding(range.address) {
+                    self.segments[segment].set_dirt(range.address, range.size_bytes, false);
+                }
             }
         }
         for (block, past) in batch.taken {
@@ -412,19 +402,6 @@ impl State {
                 Err(_) => past,
             };
             self.put(block, past);
-        }
-    }
-
-    /// A part of one segment is clean.
-    fn clean(&mut self, range: Range) {
-        let Some(segment) = self.segments.holding(range.address) else {
-            return;
-        };
-        let segment = &mut self.segments[segment];
-        let from = segment.granule(range.address);
-        let to = segment.granule(range.address + range.size_bytes - 1) + 1;
-        if let Some(dirt) = &mut segment.dirt {
-            dirt.clear_range(from, to);
         }
     }
 

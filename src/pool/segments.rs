@@ -94,6 +94,26 @@ impl Segment {
         ((address - self.address) >> self.granule_bits) as usize
     }
 
+    /// The granules that a range of the segment lies in: the first, and the one above the last.
+    #[inline]
+    pub fn granules(&self, address: u64, size_bytes: u64) -> (usize, usize) {
+        (
+            self.granule(address),
+            self.granule(address + size_bytes - 1) + 1,
+        )
+    }
+
+    /// Makes what a range of the segment lies in dirty, or clean; nothing without scrubbing.
+    #[inline]
+    pub fn set_dirt(&mut self, address: u64, size_bytes: u64, is_dirty: bool) {
+        let (from, to) = self.granules(address, size_bytes);
+        match &mut self.dirt {
+            Some(dirt) if is_dirty => dirt.set_range(from, to),
+            Some(dirt) => dirt.clear_range(from, to),
+            None => {}
+        }
+    }
+
     /// The address at which a granule starts.
     #[inline]
     pub fn address_of(&self, granule: usize) -> u64 {

@@ -512,14 +512,7 @@ impl State {
         self.stats.requested_bytes.fall(requested_bytes);
         self.stats.allocated_bytes.fall(size_bytes);
         self.stats.allocations.fall(1);
-        let segment = &mut self.segments[segment];
-        let (from, to) = (
-            segment.granule(address),
-            segment.granule(address + size_bytes - 1) + 1,
-        );
-        if let Some(dirt) = &mut segment.dirt {
-            dirt.set_range(from, to);
-        }
+        self.segments[segment].set_dirt(address, size_bytes, true);
     }
 
     /// Keeps a block that is in the caller's hands out of use. With `for_ever` it no longer keeps its segment from

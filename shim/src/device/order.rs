@@ -23,7 +23,6 @@
 use super::contexts;
 use crate::abi::*;
 use crate::process;
-use cushion::pool::Backing;
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -76,14 +75,7 @@ fn end(reason: &'static str) {
     STATE.store(BEING_LOST, Ordering::SeqCst);
     let _ = REASON.set(Box::new(reason));
     if process::was_woken_here() {
-        for context in contexts::all() {
-            // A context that can neither fence nor wait is dead, and its work has ended.
-            let _ = context
-                .backing
-                .fence()
-                .map(drop)
-                .or_else(|_| context.backing.synchronize());
-        }
+        contexts::fence_all();
     }
     STATE.store(LOST, Ordering::Release);
 }

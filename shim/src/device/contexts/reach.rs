@@ -1,13 +1,13 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
 use super::leaving::remove;
-use super::{all, current_device, known, Known, Registry, KNOWN_COUNT, REGISTRY};
+use super::{current_device, fence_all, known, Known, Registry, KNOWN_COUNT, REGISTRY};
 use crate::abi::*;
 use crate::device::backing::DriverBacking;
 use crate::device::order;
 use crate::driver;
 use crate::process;
-use cushion::pool::{Backing, BackingError};
+use cushion::pool::BackingError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,15 +66,7 @@ fn span_peers() {
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .peers = true;
-    for context in all() {
-        // A context that can neither fence nor wait is dead, and its work has ended; or a stream captures, and work beside
-        // it is the program's own to order.
-        let _ = context
-            .backing
-            .fence()
-            .map(drop)
-            .or_else(|_| context.backing.synchronize());
-    }
+    fence_all();
     SPANNED.store(true, Ordering::Release);
 }
 

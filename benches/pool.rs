@@ -1,77 +1,23 @@
 //! Nanoseconds of the pool alone, over a backing that costs nothing. Plain text, one line a case; the lowest of many
 //! short rounds, so that a busy machine disturbs little. `cargo bench --bench pool [-- --json FILE]`: the same to a file.
 
+#[path = "../tests/pool_support/costless.rs"]
+mod costless;
+#[path = "../tests/pool_support/random.rs"]
+mod random;
+
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cushion::pool::{
-    Backing, BackingError, Budget, Fence, FreeMode, Pool, Range, Request, ScrubTicket, Settings,
-};
+use costless::Costless;
+use cushion::pool::{Budget, FreeMode, Pool, Request, Settings};
+use random::Random;
 
 const MIB: u64 = 1 << 20;
-
-/// Memory that is only addresses; every call succeeds at once.
-struct Costless {
-    next: AtomicU64,
-    scrubs: AtomicU64,
-    sole_stream: bool,
-}
-
-impl Costless {
-    fn new(sole_stream: bool) -> Self {
-        Costless {
-            next: AtomicU64::new(1 << 40),
-            scrubs: AtomicU64::new(0),
-            sole_stream,
-        }
-    }
-}
-
-impl Backing for Costless {
-    fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError> {
-        Ok(self
-            .next
-            .fetch_add(size_bytes.next_multiple_of(2 * MIB), Relaxed))
-    }
-    fn release(&self, _: Range) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn fence(&self) -> Result<Fence, BackingError> {
-        Ok(Fence::UNWATCHED)
-    }
-    fn synchronize(&self) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
-        Ok(ScrubTicket(self.scrubs.fetch_add(1, Relaxed)))
-    }
-    fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn sole_stream(&self) -> bool {
-        self.sole_stream
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % count
-    }
-
-    /// 512 B to 2 MiB, each octave as likely as the next.
-    fn size_bytes(&mut self) -> u64 {
-        let octave = self.below(12);
-        (512 << octave) + self.below(512 << octave)
-    }
-}
+/// Octaves from 512 B to 2 MiB.
+const MIXED: std::ops::Range<u64> = 9..21;
 
 fn allocate(pool: &Pool, backing: &Costless, size_bytes: u64) -> u64 {
     let request = Request {
@@ -187,12 +133,12 @@ fn one_thread(figures: &mut Figures, name: &str, sole_stream: bool, settings: Se
         let pool = new_pool(settings);
         let mut random = Random(5);
         let mut live: Vec<u64> = (0..count)
-            .map(|_| allocate(&pool, &backing, random.size_bytes()))
+            .map(|_| allocate(&pool, &backing, random.size_bytes(MIXED)))
             .collect();
         let pair = lowest(300, 500, |_| {
             let at = random.below(count) as usize;
             free(&pool, &backing, live[at]);
-            live[at] = allocate(&pool, &backing, random.size_bytes());
+            live[at] = allocate(&pool, &backing, random.size_bytes(MIXED));
         });
         let name = |what| format!("{name}, {what}, {count} live");
         figures.add(&name("pair, mixed"), pair, "ns");

@@ -24,6 +24,17 @@ struct Fixture {
 }
 
 impl Fixture {
+    /// Memory and limit without end, plain segments.
+    fn roomy(sole_stream: bool, settings: Settings) -> Self {
+        Fixture {
+            capacity_bytes: 1 << 40,
+            limit_bytes: None,
+            sole_stream,
+            has_pages: false,
+            settings,
+        }
+    }
+
     fn run(&self, scenario: impl Fn(&mut Program)) {
         let backing = Watched::new(self.capacity_bytes, self.settings.scrub.is_some())
             .with_pages(self.has_pages);
@@ -305,13 +316,7 @@ fn one_barrier_serves_every_block_freed_before_it() {
         scrub: None,
         ..Settings::default()
     };
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: false,
-        has_pages: false,
-        settings,
-    };
+    let fixture = Fixture::roomy(false, settings);
     fixture.run(|program| {
         for _ in 0..100 {
             program.allocate(4000, false, false).unwrap();
@@ -328,13 +333,7 @@ fn one_barrier_serves_every_block_freed_before_it() {
 
 #[test]
 fn a_small_block_asked_for_again_is_cut_beside_the_dirt() {
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: true,
-        has_pages: false,
-        settings: Settings::default(),
-    };
+    let fixture = Fixture::roomy(true, Settings::default());
     fixture.run(|program| {
         for round in 0..20 {
             let block = program.allocate(4096, false, false).unwrap();
@@ -353,13 +352,7 @@ fn a_small_block_asked_for_again_is_cut_beside_the_dirt() {
 
 #[test]
 fn blocks_scrubbed_ahead_need_one_join_and_no_scrub() {
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: false,
-        has_pages: false,
-        settings: Settings::default(),
-    };
+    let fixture = Fixture::roomy(false, Settings::default());
     fixture.run(|program| {
         for _ in 0..10 {
             program.allocate(6 * MIB, false, false).unwrap();
@@ -387,13 +380,7 @@ fn blocks_scrubbed_ahead_need_one_join_and_no_scrub() {
 
 #[test]
 fn a_scrub_that_a_request_needs_takes_other_dirt_along() {
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: false,
-        has_pages: false,
-        settings: Settings::default(),
-    };
+    let fixture = Fixture::roomy(false, Settings::default());
     fixture.run(|program| {
         // More than what goes along: the rest is scrubbed when it is asked for itself.
         program.allocate(300 * MIB, false, false).unwrap();
@@ -421,13 +408,7 @@ fn a_scrub_that_a_request_needs_takes_other_dirt_along() {
 
 #[test]
 fn what_is_left_of_a_dirty_block_is_scrubbed_along() {
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: true,
-        has_pages: false,
-        settings: Settings::default(),
-    };
+    let fixture = Fixture::roomy(true, Settings::default());
     fixture.run(|program| {
         // All of the segment, from one block to the next.
         let calls = (0..3 * 2 * MIB / 4096).map(|_| {
@@ -454,13 +435,7 @@ fn oversize_blocks_stay_whole_and_go_first() {
         scrub: None,
         ..Settings::default()
     };
-    let fixture = Fixture {
-        capacity_bytes: 1 << 40,
-        limit_bytes: None,
-        sole_stream: true,
-        has_pages: false,
-        settings,
-    };
+    let fixture = Fixture::roomy(true, settings);
     fixture.run(|program| {
         program.allocate(100 * MIB, false, false).unwrap();
         program.free(0, false, false);

@@ -1,17 +1,16 @@
 //! What the pool's tables take, by its own count and by that of the allocator.
 
+mod pool_support;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use cushion::pool::{
-    Backing, BackingError, Budget, Fence, FreeMode, FreeOutcome, Pool, Range, Request, ScrubTicket,
-    Settings,
-};
+use cushion::pool::{Budget, FreeMode, FreeOutcome, Pool, Request, Settings};
+use pool_support::costless::Costless;
+use pool_support::random::Random;
 
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 /// What an allocator adds to each piece, about.
 const HEADER_BYTES: u64 = 16;
 
@@ -49,57 +48,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Memory that is only addresses, and is not remembered.
-#[derive(Default)]
-struct Costless {
-    reserved_bytes: AtomicU64,
-    scrubs: AtomicU64,
-    sole_stream: bool,
-}
-
-impl Backing for Costless {
-    fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError> {
-        let bytes = size_bytes.next_multiple_of(2 * MIB);
-        Ok((1 << 40) + self.reserved_bytes.fetch_add(bytes, Relaxed))
-    }
-    fn release(&self, _: Range) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn fence(&self) -> Result<Fence, BackingError> {
-        Ok(Fence::UNWATCHED)
-    }
-    fn synchronize(&self) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn begin_scrub(&self, _: &[Range], _: u8) -> Result<ScrubTicket, BackingError> {
-        Ok(ScrubTicket(self.scrubs.fetch_add(1, Relaxed)))
-    }
-    fn join_scrub(&self, _: ScrubTicket) -> Result<(), BackingError> {
-        Ok(())
-    }
-    fn sole_stream(&self) -> bool {
-        self.sole_stream
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % count
-    }
-}
-
-/// 512 B to 2 MiB, each octave as likely as the next.
-fn mixed(random: &mut Random) -> u64 {
-    let octave = random.below(12);
-    (512 << octave) + random.below(512 << octave)
-}
-
 /// Bytes of the tables for a live block, by the pool's count and by the allocator's: `live` blocks of sizes by `size`,
 /// `replaced` times one of them freed and another allocated.
 fn bytes_a_block(
@@ -108,10 +56,7 @@ fn bytes_a_block(
     replaced: u64,
     size: impl Fn(&mut Random) -> u64,
 ) -> (f64, f64) {
-    let backing = Costless {
-        sole_stream,
-        ..Costless::default()
-    };
+    let backing = Costless::new(sole_stream);
     let mut addresses = Vec::with_capacity(live as usize);
     let before = HELD_BYTES.get();
     let pool = Pool::new(settings, Arc::new(Budget::new(None)));
@@ -165,7 +110,10 @@ fn many_blocks_of_mixed_sizes_take_96_bytes_each_at_most() {
     for (name, mode) in modes() {
         for live in [85_000, 100_000, 110_000, 150_000] {
             let what = format!("{name}, {live} live");
-            assert_is_true(&what, bytes_a_block(mode, live, 150_000, mixed));
+            assert_is_true(
+                &what,
+                bytes_a_block(mode, live, 150_000, |random| random.size_bytes(9..21)),
+            );
         }
     }
 }

@@ -23,7 +23,7 @@ fn work(pool: &Pool, backing: &Watched, post: &Mutex<Vec<Live>>, seed: u64, step
         let live = program.live.len();
         match random.below(24) {
             0..=9 => {
-                let size_bytes = random.size_bytes();
+                let size_bytes = random.size_bytes(0..24);
                 match program.allocate(size_bytes, random.below(10) == 0, random.below(20) == 0) {
                     Ok(_) | Err(Refusal::Limit { .. } | Refusal::Driver | Refusal::Failed(_)) => {}
                     Err(other) => panic!("{other:?}"),
@@ -192,7 +192,7 @@ fn forgetting_while_others_are_inside() {
                     for _ in 0..4000 {
                         if random.below(2) == 0 {
                             let isolated = random.below(9) == 0;
-                            let size_bytes = random.size_bytes();
+                            let size_bytes = random.size_bytes(0..24);
                             let request = Request {
                                 size_bytes,
                                 tag: 0,

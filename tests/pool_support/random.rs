@@ -12,9 +12,9 @@ impl Random {
         (self.0 >> 33) % count
     }
 
-    /// 1 B to 16 MiB, each octave as likely as the next.
-    pub fn size_bytes(&mut self) -> u64 {
-        let octave = self.below(24);
+    /// A size of one of these octaves (0: 1 byte), each as likely as the next.
+    pub fn size_bytes(&mut self, octaves: std::ops::Range<u64>) -> u64 {
+        let octave = octaves.start + self.below(octaves.end - octaves.start);
         (1 << octave) + self.below(1 << octave)
     }
 }

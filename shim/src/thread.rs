@@ -16,6 +16,8 @@ pub struct Thread {
     pub busy: Cell<bool>,
     /// What the driver's function of the row answered in this hook, if it was called.
     pub answer: Cell<Option<Status>>,
+    /// Contexts that it has taken out of the registry, to end them.
+    pub ending: Cell<u32>,
     /// It uses the context remembered.
     pub in_context: Cell<bool>,
     /// The context that it used last.
@@ -49,6 +51,7 @@ thread_local! {
         Thread {
             busy: Cell::new(false),
             answer: Cell::new(None),
+            ending: Cell::new(0),
             in_context: Cell::new(false),
             last: Cell::new(Last::NONE),
             lane: Cell::new(None),

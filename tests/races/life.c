@@ -337,6 +337,35 @@ static void a_release_that_is_refused(void)
     pthread_join(thread, NULL);
 }
 
+/* The same takes its time (SIMCUDA_SLOW), and meanwhile a second stream comes: what was handed out by the order of the one stream is behind a
+ * fence before the new one's first work. */
+static void *refused_slowly(void *unused)
+{
+    (void)unused;
+    IS(cuDevicePrimaryCtxRelease_v2(0), 999);
+    return NULL;
+}
+
+static void a_stream_beside_a_release(void)
+{
+    P p, again;
+    H stream;
+    pthread_t thread;
+    begin();
+    if (!getenv("SIMCUDA_SLOW")) return;
+    OK(cuMemAlloc_v2(&p, 5000));
+    OK(late_fill(p, 5000, 2, 500, NULL));
+    OK(cuMemFree_v2(p));
+    OK(cuMemAlloc_v2(&again, 5000));
+    pthread_create(&thread, NULL, refused_slowly, NULL);
+    usleep(50000);
+    OK(cuStreamCreate(&stream, 1));
+    OK(fill(again, 5000, 1, stream));
+    OK(cuCtxSynchronize());
+    IS(wrong(again, 5000, 1, stream), 0);
+    pthread_join(thread, NULL);
+}
+
 static int is_mapped(void)
 {
     const char *backing = getenv("CUSHION_BACKING");
@@ -415,6 +444,7 @@ static const Case cases[] = {
     { "memory of a released primary", memory_of_a_released_primary },
     { "a primary that others hold, too", a_primary_that_others_hold_too },
     { "a release that is refused", a_release_that_is_refused },
+    { "a stream beside a release", a_stream_beside_a_release },
     { "contexts in turn", contexts_in_turn },
     { "attached", attached },
     { "short of memory in a capture", short_of_memory_in_a_capture },

@@ -13,6 +13,8 @@ pub struct Config {
     pub log: Option<String>,
     pub stats: Option<String>,
     pub faults: Vec<Rule>,
+    /// Functions that take so many milliseconds more.
+    pub slow: Vec<(String, u64)>,
 }
 
 /// What an H200 says it has.
@@ -74,6 +76,14 @@ fn read() -> Config {
         stats: var("SIMCUDA_STATS", |t| Some(t.to_string())),
         faults: var("SIMCUDA_FAIL", |t| {
             t.split(',').map(Rule::parse).collect::<Option<Vec<_>>>()
+        })
+        .unwrap_or_default(),
+        slow: var("SIMCUDA_SLOW", |t| {
+            let rule = |rule: &str| {
+                let (name, milliseconds) = rule.split_once(':')?;
+                Some((name.to_string(), milliseconds.parse().ok()?))
+            };
+            t.split(',').map(rule).collect::<Option<Vec<_>>>()
         })
         .unwrap_or_default(),
     }

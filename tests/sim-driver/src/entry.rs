@@ -6,7 +6,7 @@ use std::ffi::{c_char, CStr};
 use std::fmt::{self, Write};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `cuInit` has succeeded in this process.
 pub static READY: AtomicBool = AtomicBool::new(false);
@@ -105,6 +105,11 @@ pub fn call(
     // The time of day is not free: only where it is used.
     let start = (config.h200_costs || config.log.is_some()).then(Instant::now);
     site.count();
+    for (name, milliseconds) in &config.slow {
+        if name == site.name {
+            std::thread::sleep(Duration::from_millis(*milliseconds));
+        }
+    }
     let code = if forked::is_child() && !site.before_init() {
         NOT_INITIALIZED
     } else if ENDED.load(Acquire) && !site.before_init() {

@@ -5,7 +5,7 @@ use super::{Context, Known, Registry, GENERATION, REGISTRY};
 use crate::abi::*;
 use crate::device::capture::{self, Capturing};
 use crate::device::{pages::peers, share};
-use crate::{emit, trace};
+use crate::{emit, thread, trace};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -44,6 +44,7 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
     registry.leaving.push(handle as usize);
     registry.count();
     LEAVING_COUNT.fetch_add(1, Ordering::AcqRel);
+    thread::with(|thread| thread.ending.set(thread.ending.get() + 1));
     GENERATION.fetch_add(1, Ordering::AcqRel);
     drop(registry);
     Some(Removed {
@@ -107,6 +108,7 @@ impl Drop for Removed {
         registry.count();
         GENERATION.fetch_add(1, Ordering::AcqRel);
         LEAVING_COUNT.fetch_sub(1, Ordering::AcqRel);
+        thread::with(|thread| thread.ending.set(thread.ending.get() - 1));
     }
 }
 
@@ -121,6 +123,11 @@ pub fn put_back(mut removed: Removed) {
 
 /// How many are leaving: for those who found nothing, without the lock.
 static LEAVING_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the calling thread has taken one out whose end is not over.
+pub(super) fn is_ending_one() -> bool {
+    thread::with(|thread| thread.ending.get() > 0)
+}
 
 /// Whether something found missing since `generation` was seen may have been out for a while only.
 pub(super) fn is_unsettled(generation: u64) -> bool {

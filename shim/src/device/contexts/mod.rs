@@ -22,8 +22,8 @@ pub use primary::{
     released,
 };
 pub use reach::{
-    each_reaching, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on, reach_of,
-    reaching, Reach,
+    each_reaching, fence_all, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on,
+    reach_of, reaching, Reach,
 };
 pub use records::{driver_version, note_mapped, note_unmapped, records};
 
@@ -36,7 +36,7 @@ use crate::abi::*;
 use crate::route::names;
 use crate::thread::{self, Thread};
 use crate::{driver, emit, process};
-use cushion::pool::{Backing, Pool, Refusal, Usage};
+use cushion::pool::{Pool, Refusal, Usage};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, PoisonError, RwLock};
 
@@ -333,18 +333,6 @@ pub fn all() -> Vec<Arc<Context>> {
         .unwrap_or_else(PoisonError::into_inner)
         .pools
         .clone()
-}
-
-/// Puts everything that any pool has handed out behind a barrier. A context that can neither fence nor wait is dead, and its
-/// work has ended; or a stream of it captures, and work beside that is the program's own to order.
-pub fn fence_all() {
-    for context in all() {
-        let _ = context
-            .backing
-            .fence()
-            .map(drop)
-            .or_else(|_| context.backing.synchronize());
-    }
 }
 
 /// The current context's device.

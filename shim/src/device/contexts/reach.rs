@@ -1,13 +1,13 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
-use super::leaving::remove;
-use super::{current_device, fence_all, known, Known, Registry, KNOWN_COUNT, REGISTRY};
+use super::leaving::{is_ending_one, is_unsettled, remove};
+use super::{all, current_device, known, Known, Registry, GENERATION, KNOWN_COUNT, REGISTRY};
 use crate::abi::*;
 use crate::device::backing::DriverBacking;
 use crate::device::order;
 use crate::driver;
 use crate::process;
-use cushion::pool::BackingError;
+use cushion::pool::{Backing, BackingError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -191,4 +191,38 @@ pub fn reach_of(handle: CUcontext) -> Option<Reach> {
         .iter()
         .find(|known| known.backing.context == handle as usize)
         .map(Reach::of)
+}
+
+/// Puts everything that any pool has handed out behind a barrier. A context that can neither fence nor wait is dead, and its
+/// work has ended; or a stream of it captures, and work beside that is the program's own to order.
+///
+/// # Decision: also a pool that is out of the list
+/// A context that may be about to end is taken out and may come back, with all that it had handed out. So this is over only when
+/// every pool was fenced and none was out meanwhile. What is being fenced is kept from leaving, and a thread that is ending one
+/// itself does not wait for itself.
+pub fn fence_all() {
+    let mut fenced = Vec::new();
+    loop {
+        let generation = GENERATION.load(Ordering::Acquire);
+        for context in all() {
+            // Not one of the same handle that came after it.
+            let alive = reach_of(context.backing.context as CUcontext)
+                .filter(|reach| reach.backing().serial == context.serial);
+            if alive.is_none() || fenced.contains(&context.serial) {
+                continue;
+            }
+            let is_fenced = context
+                .backing
+                .fence()
+                .map(drop)
+                .or_else(|_| context.backing.synchronize_now());
+            if is_fenced.is_ok() {
+                fenced.push(context.serial);
+            }
+        }
+        if !is_unsettled(generation) || is_ending_one() {
+            return;
+        }
+        std::thread::yield_now();
+    }
 }

@@ -366,6 +366,23 @@ static void a_stream_beside_a_release(void)
     pthread_join(thread, NULL);
 }
 
+/* Blocks that are scrubbed each time, by one stream's order or beside it. */
+static void scrubs(int in_order)
+{
+    P p;
+    H stream;
+    begin();
+    if (!in_order) OK(cuStreamCreate(&stream, 1));
+    for (int round = 0; round < 40; round++) {
+        OK(cuMemAlloc_v2(&p, 3 << 20));
+        OK(cuMemsetD8_v2(p, 1, 3 << 20));
+        OK(cuMemFree_v2(p));
+    }
+}
+
+static void scrubs_in_order(void) { scrubs(1); }
+static void scrubs_beside_the_stream(void) { scrubs(0); }
+
 static int is_mapped(void)
 {
     const char *backing = getenv("CUSHION_BACKING");
@@ -445,6 +462,8 @@ static const Case cases[] = {
     { "a primary that others hold, too", a_primary_that_others_hold_too },
     { "a release that is refused", a_release_that_is_refused },
     { "a stream beside a release", a_stream_beside_a_release },
+    { "scrubs in order", scrubs_in_order },
+    { "scrubs beside the stream", scrubs_beside_the_stream },
     { "contexts in turn", contexts_in_turn },
     { "attached", attached },
     { "short of memory in a capture", short_of_memory_in_a_capture },

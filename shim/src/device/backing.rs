@@ -36,7 +36,7 @@ pub struct DriverBacking {
     pub device: CUdevice,
     /// Time that program threads waited on the host because of the pool, in nanoseconds.
     pub waited_ns: AtomicU64,
-    lane: Mutex<Option<Lane>>,
+    lane: Mutex<Lane>,
     /// Mapped memory, once it was asked for; `None` inside: it cannot be had.
     pages: OnceCell<Option<DriverPages>>,
     spare_events: Mutex<Vec<usize>>,
@@ -63,7 +63,7 @@ impl DriverBacking {
             context: context as usize,
             device,
             waited_ns: AtomicU64::new(0),
-            lane: Mutex::new(None),
+            lane: Mutex::new(Lane::new()),
             pages: OnceCell::new(),
             spare_events: Mutex::new(Vec::new()),
         }
@@ -254,20 +254,6 @@ impl DriverBacking {
             in_gate(|| check(unsafe { (driver.ctx_synchronize)() }))
         })
     }
-
-    /// Runs `with` on the scrub lane, made on first use.
-    fn with_lane<R>(
-        &self,
-        driver: &'static Driver,
-        with: impl FnOnce(&mut Lane) -> Result<R, BackingError>,
-    ) -> Result<R, BackingError> {
-        let mut lane = lock(&self.lane);
-        if let Some(lane) = lane.as_mut() {
-            return with(lane);
-        }
-        let _current = self.enter(driver)?;
-        with(lane.insert(Lane::make(driver)?))
-    }
 }
 
 /// Runs context-wide calls, unless a stream captures.
@@ -338,11 +324,10 @@ impl Backing for DriverBacking {
         let driver = self.driver()?;
         if order::is_given() {
             let _current = self.enter(driver)?;
-            let filled = self.with_lane(driver, |lane| {
-                in_gate(|| match order::is_given() {
-                    true => lane.fill_in_order(driver, ranges, byte).map(Some),
-                    false => Ok(None),
-                })
+            let mut lane = lock(&self.lane);
+            let filled = in_gate(|| match order::is_given() {
+                true => lane.fill_in_order(driver, ranges, byte).map(Some),
+                false => Ok(None),
             })?;
             if let Some(ticket) = filled {
                 return Ok(ticket);
@@ -351,23 +336,27 @@ impl Backing for DriverBacking {
         if driver.context_events.is_none() {
             self.wait_on_host(driver, false)?;
         }
-        self.with_lane(driver, |lane| {
-            if let Some(events) = &driver.context_events {
-                self.record_all(driver, events, |_, event| lane.wait_for(driver, event))?;
-            }
-            // Nothing but a capture can mind; and begun captures are looked for once more by `join_scrub`.
-            let _shield = capture::active().then(|| Shield::raise(driver));
-            lane.fill(driver, ranges, byte)
-        })
+        let mut lane = lock(&self.lane);
+        if !lane.is_prepared() {
+            let _current = self.enter(driver)?;
+            lane.prepare(driver)?;
+        }
+        if let Some(events) = &driver.context_events {
+            self.record_all(driver, events, |_, event| lane.wait_for(driver, event))?;
+        }
+        // Nothing but a capture can mind; and begun captures are looked for once more by `join_scrub`.
+        let _shield = capture::active().then(|| Shield::raise(driver));
+        lane.fill(driver, ranges, byte)
     }
 
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError> {
         let driver = self.driver()?;
-        let event = self.with_lane(driver, |lane| {
-            Ok((!lane.is_in_order(ticket)).then(|| lane.event(ticket)))
-        })?;
-        let Some(event) = event else {
-            return Ok(());
+        let event = {
+            let lane = lock(&self.lane);
+            if lane.is_in_order(ticket) {
+                return Ok(());
+            }
+            lane.event(ticket)
         };
         let Some(events) = &driver.context_events else {
             let _shield = Shield::raise(driver);

@@ -1,5 +1,9 @@
 //! The stream on which a context's memory is scrubbed, with an event for each scrub. It lives as long as its context.
 //!
+//! # Decision: made when it is needed
+//! A scrub in the program's own stream needs neither the stream nor an event, and few programs have 32 scrubs on their way. What
+//! was made stays, whatever fails after it, and the next scrub goes on from there.
+//!
 //! # Decision: in the program's own stream while it has only one
 //! While the legacy stream's order is given (see `order`), a scrub goes into that stream: behind all earlier work and before
 //! all later work as it is, so that no event is needed and the device does not stop between one stream and the other. If the
@@ -28,28 +32,33 @@ pub fn make_event(driver: &Driver) -> Result<CUevent, BackingError> {
     Ok(event)
 }
 
-/// A code as the pool takes it: what is queued already will run, so that nothing but a failure can be said of it.
-fn answer(code: Status, any_queued: bool) -> Result<(), BackingError> {
-    match check(code) {
-        Err(BackingError::OutOfMemory) if any_queued => Err(BackingError::Failed(code)),
-        outcome => outcome,
-    }
+/// An outcome as the pool takes it: what is queued already will run, so that nothing but a failure can be said of it.
+fn queued<T>(outcome: Result<T, BackingError>) -> Result<T, BackingError> {
+    outcome.map_err(|error| match error {
+        BackingError::OutOfMemory => BackingError::Failed(OUT_OF_MEMORY),
+        error => error,
+    })
 }
 
 /// Starts filling `ranges` in `stream`.
 fn fill(driver: &Driver, stream: CUstream, ranges: &[Range], byte: u8) -> Result<(), BackingError> {
     for (at, range) in ranges.iter().enumerate() {
         // SAFETY: the range lies in a segment of this pool and is in nobody's hands (ONE-PLACE).
-        let code = unsafe {
+        let outcome = check(unsafe {
             (driver.memset_d8_async)(range.address, byte, range.size_bytes as usize, stream)
-        };
-        answer(code, at > 0)?;
+        });
+        if at > 0 {
+            queued(outcome)?;
+        } else {
+            outcome?;
+        }
     }
     Ok(())
 }
 
 /// See the module.
 pub struct Lane {
+    /// Null until it is made, and so are the events.
     stream: usize,
     events: [usize; RING],
     next_ticket: u64,
@@ -58,22 +67,39 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Makes the stream and its events in the current context.
-    pub fn make(driver: &Driver) -> Result<Self, BackingError> {
-        let _shield = Shield::raise(driver);
-        let mut stream: CUstream = std::ptr::null_mut();
-        // SAFETY: the out-parameter is ours.
-        check(unsafe { (driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) })?;
-        let mut events = [0; RING];
-        for slot in &mut events {
-            *slot = make_event(driver)? as usize;
-        }
-        Ok(Lane {
-            stream: stream as usize,
-            events,
+    /// One for which nothing was made yet.
+    pub const fn new() -> Self {
+        Lane {
+            stream: 0,
+            events: [0; RING],
             next_ticket: 1,
             ordered: 0,
-        })
+        }
+    }
+
+    /// Whether all is there that the next [`Lane::fill`] needs.
+    pub fn is_prepared(&self) -> bool {
+        self.stream != 0 && !self.event(ScrubTicket(self.next_ticket)).is_null()
+    }
+
+    /// Makes, in the current context, what of that is not there.
+    pub fn prepare(&mut self, driver: &Driver) -> Result<(), BackingError> {
+        if self.stream == 0 {
+            let _shield = Shield::raise(driver);
+            let mut stream: CUstream = std::ptr::null_mut();
+            // SAFETY: the out-parameter is ours.
+            check(unsafe { (driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) })?;
+            self.stream = stream as usize;
+        }
+        self.prepare_event(driver)
+    }
+
+    fn prepare_event(&mut self, driver: &Driver) -> Result<(), BackingError> {
+        let slot = &mut self.events[self.next_ticket as usize % RING];
+        if *slot == 0 {
+            *slot = make_event(driver)? as usize;
+        }
+        Ok(())
     }
 
     /// Later scrubs run after `event`.
@@ -82,7 +108,7 @@ impl Lane {
         check(unsafe { (driver.stream_wait_event)(self.stream as CUstream, event, 0) })
     }
 
-    /// Starts filling `ranges` behind what [`Lane::wait_for`] had it wait for.
+    /// Starts filling `ranges` behind what [`Lane::wait_for`] had it wait for. It is prepared.
     pub fn fill(
         &mut self,
         driver: &Driver,
@@ -106,6 +132,7 @@ impl Lane {
         // Who takes the order away says so first and fences then: seen to be given, the fence is yet to come.
         fence(Ordering::SeqCst);
         if !order::is_given() {
+            queued(self.prepare_event(driver))?;
             return self.mark(driver, LEGACY_STREAM);
         }
         let ticket = self.next();
@@ -129,7 +156,7 @@ impl Lane {
         let ticket = self.next();
         // SAFETY: stream and event are live.
         let code = unsafe { (driver.event_record)(self.event(ticket), stream) };
-        answer(code, true)?;
+        queued(check(code))?;
         Ok(ticket)
     }
 

@@ -125,3 +125,61 @@ fn a_million_blocks_take_96_bytes_each_at_most() {
         assert_is_true(name, bytes_a_block(mode, 1_000_000, 0, small));
     }
 }
+
+/// Allocates `count` blocks, and does something to each.
+fn each_of(
+    pool: &Pool,
+    backing: &Costless,
+    (count, size_bytes, isolated): (u64, u64, bool),
+    with: impl Fn(u64),
+) -> Vec<u64> {
+    let one = |_| {
+        let request = Request {
+            size_bytes,
+            tag: 1,
+            capturing: false,
+            isolated,
+        };
+        let address = pool.allocate(backing, request).expect("memory").address;
+        with(address);
+        address
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn what_is_kept_beside_the_blocks_is_counted_too() {
+    let assert_counted = |what: &str, settings: Settings, fill: &dyn Fn(&Pool, &Costless)| {
+        let backing = Costless::new(false);
+        let before = HELD_BYTES.get();
+        let pool = Box::new(Pool::new(settings, Arc::new(Budget::new(None))));
+        fill(&pool, &backing);
+        let held = HELD_BYTES.get().wrapping_sub(before);
+        let counted = pool.host_bytes() as f64;
+        println!("{what}: {counted} bytes counted, the allocator says {held}");
+        assert!(
+            (counted - held as f64).abs() <= held as f64 * 0.015,
+            "{what}: {counted} counted, {held} held"
+        );
+    };
+    let [(_, (fast, _)), _, (_, (faithful, _))] = modes();
+    assert_counted("exported blocks", faithful.clone(), &|pool, backing| {
+        each_of(pool, backing, (20_000, 512, false), |address| {
+            assert!(pool.hold(address));
+        });
+    });
+    assert_counted("segments that went back", fast, &|pool, backing| {
+        for address in each_of(pool, backing, (50_000, 4 << 20, true), |_| {}) {
+            pool.free(backing, address, FreeMode::default());
+        }
+        pool.trim(backing, 0);
+        assert_eq!(pool.stats().reserved_bytes.current, 0);
+    });
+    assert_counted("a few blocks that are dirty", faithful, &|pool, backing| {
+        let blocks = each_of(pool, backing, (300, 512, false), |_| {});
+        for address in blocks.into_iter().step_by(2) {
+            pool.free(backing, address, FreeMode::default());
+            pool.scrub_ahead(backing, 512);
+        }
+    });
+}

@@ -50,6 +50,11 @@ impl Epochs {
         }
     }
 
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        size_of::<Seen>() + self.unfenced.capacity() * size_of::<(u64, u64)>()
+    }
+
     /// The epoch that frees join now.
     #[inline]
     pub fn current(&self) -> u64 {

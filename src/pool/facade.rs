@@ -190,6 +190,6 @@ impl Pool {
     /// Host memory of the tables, in bytes.
     pub fn host_bytes(&self) -> usize {
         let tables = self.lock().host_bytes();
-        tables + self.front.host_bytes()
+        size_of::<Self>() + tables + self.front.host_bytes()
     }
 }

@@ -69,6 +69,7 @@ impl Book {
     pub fn host_bytes(&self) -> usize {
         let vacant: usize = self.vacant.iter().map(Vec::capacity).sum();
         vacant * size_of::<u32>()
+            + self.vacant.capacity() * size_of::<Vec<u32>>()
             + self.runs.capacity()
             + self.folded.capacity() * size_of::<Tally>()
             + self.asked.host_bytes()

@@ -367,7 +367,9 @@ impl Segments {
                     + segment.dirt.as_ref().map_or(0, |dirt| dirt.host_bytes())
             })
             .sum();
-        maps + self.slots.capacity() * size_of::<Option<Segment>>() + self.by_address.host_bytes()
+        maps + self.slots.capacity() * size_of::<Option<Segment>>()
+            + self.vacant.capacity() * size_of::<u32>()
+            + self.by_address.host_bytes()
     }
 }
 

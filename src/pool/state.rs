@@ -56,6 +56,14 @@ pub(super) struct State {
     bins: [Bins; 3],
 }
 
+/// Host memory of a tree with so many entries, about: nodes of eleven that are a little more than half full, as those are
+/// whose keys came in order.
+pub(super) fn tree_bytes<K, V>(entries: usize) -> usize {
+    // With its share of the nodes above it.
+    const HEADER_BYTES: usize = 40;
+    (size_of::<(K, V)>() * 11 + HEADER_BYTES) * entries.div_ceil(6)
+}
+
 /// The bins of a kind of segment; isolated segments are in none.
 fn bins_of(kind: SegmentKind) -> Option<usize> {
     match kind {
@@ -98,15 +106,18 @@ impl State {
         }
     }
 
-    /// Host memory of the tables, in bytes.
+    /// Host memory of the tables beside itself, in bytes.
     pub fn host_bytes(&self) -> usize {
         let bins: usize = self.bins.iter().map(Bins::host_bytes).sum();
-        size_of::<Self>()
-            + self.blocks.host_bytes()
+        self.blocks.host_bytes()
             + self.bases.host_bytes()
             + self.segments.host_bytes()
             + self.mapped.host_bytes()
             + self.front.host_bytes()
+            + self.epochs.host_bytes()
+            + self.tickets.host_bytes()
+            + tree_bytes::<u64, Hold>(self.holds.len())
+            + self.dirty_hints.capacity() * size_of::<u32>()
             + bins
     }
 

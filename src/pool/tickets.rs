@@ -30,6 +30,11 @@ impl Tickets {
         }
     }
 
+    /// Bytes of host memory.
+    pub fn host_bytes(&self) -> usize {
+        self.begun.capacity() * size_of::<(u64, u64)>()
+    }
+
     /// Latest scrub started.
     pub fn issued(&self) -> u64 {
         self.issued

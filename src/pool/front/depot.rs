@@ -84,11 +84,11 @@ impl Depot {
         }
     }
 
-    /// Bytes of host memory.
+    /// Bytes of host memory beside itself.
     pub fn host_bytes(&self) -> usize {
         let shelves = self.lock();
         let crowds: usize = shelves.iter().map(Vec::capacity).sum();
-        size_of::<Self>() + crowds * size_of::<Crowd>()
+        shelves.capacity() * size_of::<Vec<Crowd>>() + crowds * size_of::<Crowd>()
     }
 }
 

@@ -350,7 +350,7 @@ impl Front {
         None
     }
 
-    /// Bytes of host memory.
+    /// Bytes of host memory beside itself.
     pub fn host_bytes(&self) -> usize {
         self.lanes().count() * size_of::<Lane>()
             + self.entries.host_bytes()

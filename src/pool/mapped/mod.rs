@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use super::arena::{Entry, Parts, Past, Use, NONE};
 use super::segments::Segment;
-use super::state::State;
+use super::state::{tree_bytes, State};
 use super::{Range, SegmentKind};
 use idle::Clock;
 use settled::Settled;
@@ -85,8 +85,10 @@ impl Mapped {
     }
 
     pub fn host_bytes(&self) -> usize {
-        self.handles.len() * 40
-            + (self.holes.len() + self.retired.len()) * 16
+        tree_bytes::<u64, Handle>(self.handles.len())
+            + tree_bytes::<u64, u32>(self.holes.len())
+            + tree_bytes::<u64, u32>(self.retired.len())
+            + self.settled.host_bytes()
             + self.clock.host_bytes()
     }
 }

@@ -63,6 +63,10 @@ impl Settled {
         }
     }
 
+    pub fn host_bytes(&self) -> usize {
+        self.pending.capacity() * size_of::<(Fence, Past)>()
+    }
+
     fn covers(&self, past: Past) -> bool {
         past.epoch <= self.ended.epoch && past.ticket <= self.ended.ticket
     }

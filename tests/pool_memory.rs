@@ -163,7 +163,7 @@ fn what_is_kept_beside_the_blocks_is_counted_too() {
         );
     };
     let [(_, (fast, _)), _, (_, (faithful, _))] = modes();
-    assert_counted("exported blocks", faithful.clone(), &|pool, backing| {
+    assert_counted("exported blocks", faithful, &|pool, backing| {
         each_of(pool, backing, (20_000, 512, false), |address| {
             assert!(pool.hold(address));
         });

@@ -407,6 +407,49 @@ fn a_scrub_that_a_request_needs_takes_other_dirt_along() {
 }
 
 #[test]
+fn dirt_in_many_stretches_takes_few_fills() {
+    let fixture = Fixture::roomy(true, Settings::default());
+    for error in [None, Some(BackingError::Failed(700))] {
+        fixture.run(|program| {
+            // A segment of which every other granule is dirty, but for a large part in the midst.
+            let blocks: Vec<u64> = (0..4096)
+                .map(|_| program.allocate(512, false, false).unwrap().range.address)
+                .collect();
+            let first = blocks[0];
+            for index in (0..blocks.len()).rev() {
+                let granule = (program.live[index].range.address - first) / 512;
+                if granule % 2 == 0 || (1000..3000).contains(&granule) {
+                    program.free(index, false, false);
+                    program.pool.scrub_ahead(program.backing, u64::MAX);
+                }
+            }
+            while !program.live.is_empty() {
+                program.free(0, false, false);
+            }
+            let (fills, bytes) = (
+                program.backing.scrub_ranges(),
+                program.pool.stats().scrubbed_bytes,
+            );
+            if let Some(error) = error {
+                program.backing.fail_after(0, error);
+                program.allocate(MIB, false, false).unwrap_err();
+                // What was clean between the stretches may be half filled.
+                for _ in 0..8 {
+                    program.allocate(512, false, false).unwrap();
+                }
+                return;
+            }
+            let large = program.allocate(MIB, false, false).unwrap();
+            assert_eq!(large.range.address, first, "the block with the stretches");
+            let fills = program.backing.scrub_ranges() - fills;
+            let bytes = program.pool.stats().scrubbed_bytes - bytes;
+            assert!((1..=64).contains(&fills), "{fills} fills");
+            assert!(bytes < 600 * KIB, "{bytes} bytes: the large part is clean");
+        });
+    }
+}
+
+#[test]
 fn what_is_left_of_a_dirty_block_is_scrubbed_along() {
     let fixture = Fixture::roomy(true, Settings::default());
     fixture.run(|program| {

@@ -32,6 +32,9 @@ int cuMemcpyDtoHAsync_v2(void *, P, size_t, H);
 int cuStreamCreate(H *, unsigned);
 int cuStreamCreateWithPriority(H *, unsigned, int);
 int cuStreamSynchronize(H);
+int cuStreamWaitEvent(H, H, unsigned);
+int cuEventCreate(H *, unsigned);
+int cuEventRecord(H, H);
 int cuLaunchKernel(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
 int cuLaunchKernel_ptsz(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
 typedef struct { unsigned shape[6], shared; H stream; void *attributes; unsigned count; } Config;
@@ -136,8 +139,16 @@ static void use(const char *way, P block)
         if (cuStreamQuery(NULL)) printf("exported while it is written\n");
         write_on(NULL, block);
     } else if (!strcmp(way, "never")) {
-        Attribute attribute = { 4, 0, { 1 } }; /* a cluster shape: says nothing about when it starts */
-        Config config = { { 1, 1, 1, 32, 1, 1 }, 0, (H)1, &attribute, 1 };
+        /* Streams that are made and get no work, as cuBLAS makes them; a cluster shape, and leave not taken, to start early. */
+        H event;
+        Attribute attributes[] = { { 4, 0, { 1 } }, { 6, 0, { 0 } } };
+        Config config = { { 1, 1, 1, 32, 1, 1 }, 0, (H)1, attributes, 2 };
+        OK(cuStreamCreate(&stream, 0));
+        OK(cuStreamCreateWithPriority(&stream, NON_BLOCKING, 0));
+        OK(cuEventCreate(&event, 0));
+        OK(cuEventRecord(event, NULL));
+        OK(cuStreamWaitEvent(stream, event, 0));
+        OK(cuEventRecord(event, stream));
         OK(cuLaunchKernelEx(&config, fill, arguments, NULL));
         write_on((H)1, block);
     } else {

@@ -3,12 +3,15 @@
 //! # Decision: when order is enough
 //! Work of a context in which only the legacy stream was ever used is ordered by itself, and a fence would record what
 //! holds anyway. So the order is given at first, and is lost for the whole process by the first call that
-//! * makes a stream, a second context, a green context or peer access, or begins a capture;
+//! * makes a second context, a green context or peer access, or begins a capture;
 //! * names any stream but the legacy one (null or 1), or is the per-thread twin (`_ptds`, `_ptsz`) of a function;
 //! * launches a graph, whose branches run beside each other, or a kernel with an attribute by which it may start before
 //!   earlier work has ended (programmatic launches), or uses an interop interface;
 //! * looks up a function, or a private table of functions, that this version of cushion does not know, or might have
 //!   reached the driver unseen. A driver newer than the table of names counts as that.
+//!
+//! Making a stream does not end it: cuBLAS and cuDNN make 33, and a program of PyTorch that never asks for another stream submits
+//! nothing to any of them.
 //!
 //! Every function that submits work to a stream is a row of the table for that (`scripts/check-order` has the list). What
 //! only asks about streams, orders them, or touches memory that is never pooled (arrays, managed memory, the driver's own
@@ -24,6 +27,7 @@ use super::contexts;
 use crate::abi::*;
 use crate::process;
 use once_cell::race::OnceBox;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -118,8 +122,18 @@ struct LaunchAttribute {
     value: [u64; 8],
 }
 
-/// Attributes that change nothing about when a kernel starts: access policy, cooperation, clusters, priority, carveout.
+impl LaunchAttribute {
+    /// Whether it changes nothing about when the kernel starts.
+    fn is_timeless(&self) -> bool {
+        TIMELESS.contains(&self.id)
+            || (self.id == PROGRAMMATIC_SERIALIZATION && self.value[0] as c_int == 0)
+    }
+}
+
+/// Access policy, cooperation, clusters, priority, carveout.
 const TIMELESS: [i32; 9] = [0, 1, 2, 3, 4, 5, 8, 11, 14];
+/// Leave to start before earlier kernels of the stream have ended: an int, 0 when it is not given.
+const PROGRAMMATIC_SERIALIZATION: i32 = 6;
 
 /// `cuLaunchKernelEx` is about to launch this.
 ///
@@ -133,8 +147,7 @@ pub unsafe fn note_launch(config: *const LaunchConfig) {
     note_stream(config.stream);
     let timeless = |at| {
         // SAFETY: the caller owes as many attributes as it says.
-        let attribute = unsafe { &*config.attributes.add(at) };
-        TIMELESS.contains(&attribute.id)
+        unsafe { (*config.attributes.add(at)).is_timeless() }
     };
     let count = match config.attributes.is_null() {
         true => 0,

@@ -13,15 +13,12 @@ pub fn named<const PER_THREAD: bool>(stream: CUstream) -> CUstream {
     }
 }
 
-const CREATED: &str = "a stream was created";
-
 /// `cuStreamCreate`.
 pub unsafe fn create(
     real: unsafe extern "C" fn(*mut CUstream, c_uint) -> Status,
     stream: *mut CUstream,
     flags: c_uint,
 ) -> Status {
-    order::lose(CREATED);
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(stream, flags) })
 }
@@ -33,7 +30,6 @@ pub unsafe fn create_with_priority(
     flags: c_uint,
     priority: c_int,
 ) -> Status {
-    order::lose(CREATED);
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(stream, flags, priority) })
 }
@@ -46,7 +42,7 @@ pub unsafe fn create_green(
     flags: c_uint,
     priority: c_int,
 ) -> Status {
-    order::lose(CREATED);
+    order::lose("a stream of a green context was made");
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(stream, context, flags, priority) })
 }

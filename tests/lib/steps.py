@@ -4,6 +4,7 @@ One process at a time has the GPU; the next few are started ahead and load their
 several times as long as what is measured.
 """
 import collections
+import importlib.metadata
 import os
 import selectors
 import signal
@@ -15,8 +16,9 @@ import time
 
 GPU = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
 
-# Processes started ahead: each takes a core and some GiB of host memory.
-AHEAD = 6
+# Processes started ahead: each takes a core and some GiB of host memory. With six of them the short steps, which the host bounds, took from
+# as long to twice as long; with one or two, and seconds of steps, they repeat within some percent.
+AHEAD = 2
 # Rounds of a variant that is slow and has no target of its own: both orders.
 ROUNDS_UNCACHED = 2
 # Without any pool a run of these takes half a minute and more.
@@ -25,7 +27,11 @@ SLOW_UNCACHED = ["gpt", "llama_gen", "streams"]
 NOISE = 0.03
 
 Comparison = collections.namedtuple("Comparison", "slow quick least")
-Workload = collections.namedtuple("Workload", "script modules arguments variants comparisons")
+# `uncached_arguments` come after the others without any pool.
+Workload = collections.namedtuple("Workload", "script modules arguments variants comparisons uncached_arguments", defaults=[[]])
+# Steps of the array programs, warm and timed: of a second or more. Without a pool each takes several times as long.
+STEPS = ["--warm", "40", "--iters", "400"]
+FEW_STEPS = ["--warm", "6", "--iters", "60"]
 
 
 def variants(library, without):
@@ -34,20 +40,30 @@ def variants(library, without):
             "faithful": {**without, "LD_PRELOAD": library}}
 
 
+def jax_without_pool():
+    """What makes JAX do without its pool. From 0.10.1 on it maps its memory itself (cuMemCreate), so that a pool in front of cuMemAlloc has no part in
+    it; since 0.12 a flag, which earlier versions refuse, brings cuMemAlloc back."""
+    try:
+        version = tuple(map(int, importlib.metadata.version("jax").split(".")[:2]))
+    except importlib.metadata.PackageNotFoundError:
+        version = (0, 0)
+    flags = {"XLA_FLAGS": "--xla_gpu_experimental_vmm_disabled=true"} if version >= (0, 12) else {}
+    return {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", **flags}
+
+
 def workloads(library):
     """Each workload's program, and what is wanted of its times: that of the first over that of the second, at least."""
     torch = variants(library, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
     wanted = [Comparison("caching", "fast", 1.0), Comparison("caching", "faithful", 1 / 1.35), Comparison("uncached", "faithful", 1.0)]
-    loads = {"resnet": ("torchvision", 6, 24), "gnn": ("torch_geometric.nn", 6, 30), "streams": ("torch", 6, 60),
+    loads = {"resnet": ("torchvision", 6, 24), "gnn": ("torch_geometric.nn", 6, 30), "streams": ("torch", 40, 600),
              "gpt": ("transformers.models.gpt2.modeling_gpt2", 4, 12), "llama_gen": ("transformers.models.llama.modeling_llama", 1, 3)}
     found = {name: Workload("workloads.py", module, [name, "--warm", str(warm), "--iters", str(steps)], torch, wanted)
              for name, (module, warm, steps) in loads.items()}
     for name in SLOW_UNCACHED:
         found[name] = found[name]._replace(variants={variant: settings for variant, settings in torch.items() if variant != "uncached"},
                                            comparisons=[each for each in wanted if each.slow != "uncached"])
-    found["cupy"] = Workload("arrays.py", "cupy", ["cupy"], variants(library, {"ARRAYS_POOL": "off"}), wanted)
-    # JAX maps its memory itself (cuMemCreate): no pool in front of cuMemAlloc can help it. The row says what that costs.
-    found["jax"] = Workload("arrays.py", "jax", ["jax"], variants(library, {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
+    found["cupy"] = Workload("arrays.py", "cupy", ["cupy", *STEPS], variants(library, {"ARRAYS_POOL": "off"}), wanted, FEW_STEPS)
+    found["jax"] = Workload("arrays.py", "jax", ["jax", *FEW_STEPS], variants(library, jax_without_pool()),
                             [Comparison("caching", "fast", 1.0), Comparison("uncached", "fast", 1.0), Comparison("uncached", "faithful", 1.0)])
     return found
 
@@ -107,8 +123,9 @@ def measure(runs, known, environment, report, end, script=None):
     def start(run):
         number, name, variant = run
         workload = known[name]
+        arguments = workload.arguments + (workload.uncached_arguments if variant == "uncached" else [])
         command = [sys.executable, os.path.join(GPU, "held.py"), "" if script else workload.modules,
-                   script or os.path.join(GPU, workload.script), *workload.arguments]
+                   script or os.path.join(GPU, workload.script), *arguments]
         return run, Held(command, environment(workload.variants[variant], report(number, name, variant)))
 
     runs, ahead, longest = iter(runs), collections.deque(), {}

@@ -3,7 +3,9 @@
 //! # Decision: which tables keep the order of streams
 //! Through a private table work could reach a stream past the hooks. Those that the CUDA runtime asks for load code, keep
 //! its storage for each context and serve tools; its work goes through the public functions, which it looks up by
-//! cuGetProcAddress. Whoever asks for another (OptiX, the video decoder) may do as it likes with streams.
+//! cuGetProcAddress. Three more are asked for by libraries that have no context and submit no work: the compilers, NVML, and the
+//! part of the profiling interface that needs no device. Whoever asks for another (OptiX, the video decoder) may do as it likes with
+//! streams; the report names the table.
 
 use crate::abi::Status;
 use crate::device::order;
@@ -29,6 +31,17 @@ const RUNTIME_TABLES: [u128; 12] = [
     0xf8cff951_2146_8b4e_b9e2_fb469e7c0dd9,
 ];
 
+/// Tables that libraries ask for which only compile or describe (searched for in NVIDIA's wheels of 12.8 to 13.5; an H200's processes
+/// asked for them from there).
+const QUIET_TABLES: [u128; 3] = [
+    // NVRTC and nvJitLink, alone or inside cuDNN.
+    0xda9151d3_3ae6_cc41_a5c0_4f26d533e328,
+    // NVML, when it is initialised.
+    0x69a28e9f_2449_8b47_b030_c5da330ea4e9,
+    // NVRTC, nvJitLink, the host's half of nvperf, and cuBLASLt and cuDNN while they choose a kernel.
+    0x1734dc26_800d_4745_8726_c0f1e7dd8bca,
+];
+
 /// `cuGetExportTable`.
 ///
 /// # Safety
@@ -41,7 +54,9 @@ pub unsafe fn export_table(
     if !id.is_null() {
         // SAFETY: not null; the caller owes 16 readable bytes, at any address.
         let bytes = unsafe { id.cast::<[u8; 16]>().read_unaligned() };
-        if !RUNTIME_TABLES.contains(&u128::from_be_bytes(bytes)) {
+        let id = u128::from_be_bytes(bytes);
+        if !RUNTIME_TABLES.contains(&id) && !QUIET_TABLES.contains(&id) {
+            super::seen::unknown_table(id);
             order::lose("a private table of the driver was looked up");
         }
     }

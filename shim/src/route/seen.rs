@@ -50,7 +50,8 @@ pub struct Coverage {
     pub counted: Vec<Seen>,
     /// Functions that cushion knows and leaves to the driver.
     pub passed: Vec<Seen>,
-    /// Functions of the driver that cushion has never heard of: a newer driver, or a private interface.
+    /// Functions of the driver that cushion has never heard of (a newer driver, or a private interface), and private tables of
+    /// functions.
     pub unknown: Vec<Seen>,
     /// Names that the driver does not have.
     pub missing: Vec<Seen>,
@@ -80,11 +81,31 @@ pub fn by_dlsym(name: &CStr, is_hooked: bool) {
     }
 }
 
+/// A private table of the driver was looked up that cushion knows nothing of.
+pub fn unknown_table(id: u128) {
+    let bytes = id.to_be_bytes();
+    let hex = |part: &[u8]| {
+        part.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let [first, second, third, fourth, last] =
+        [0..4, 4..6, 6..8, 8..10, 10..16].map(|at| hex(&bytes[at]));
+    record(
+        &format!("private table {first}-{second}-{third}-{fourth}-{last}"),
+        true,
+    );
+}
+
 fn note(name: &CStr, is_in_driver: bool) {
     let Ok(name) = name.to_str() else { return };
     if is_in_driver && !name.is_empty() && !names::is_known(name) {
         order::lose("a function that this version of cushion does not know was looked up");
     }
+    record(name, is_in_driver);
+}
+
+fn record(name: &str, is_in_driver: bool) {
     let others = OTHERS.get_or_init(|| Box::new(DashMap::with_shard_amount(4)));
     if let Some(mut known) = others.try_get_mut(name).try_unwrap() {
         known.count += 1;

@@ -74,18 +74,22 @@ pub fn seen(address: CUdeviceptr) -> Seen {
             }
         }
         Some((_, Found::Dead)) => Seen::Dead,
-        _ => match imports::find(address) {
-            Some(block) => Seen::Block {
-                base: block.base,
-                size_bytes: block.size_bytes,
-                id: IMPORTED_ID | block.serial,
-                mapped_for: block.mapped_for,
-                is_imported: true,
-                sync_memops: None,
-            },
-            None if imports::is_inside(address, 1) => Seen::Elsewhere,
-            None => Seen::Dead,
+        _ => seen_outside_pools(address),
+    }
+}
+
+fn seen_outside_pools(address: CUdeviceptr) -> Seen {
+    match imports::find(address) {
+        Some(block) => Seen::Block {
+            base: block.base,
+            size_bytes: block.size_bytes,
+            id: IMPORTED_ID | block.serial,
+            mapped_for: block.mapped_for,
+            is_imported: true,
+            sync_memops: None,
         },
+        None if imports::is_inside(address, 1) => Seen::Elsewhere,
+        None => Seen::Dead,
     }
 }
 
@@ -135,15 +139,18 @@ pub fn isolate(address: CUdeviceptr) {
     }
 }
 
-/// Makes `call`, which sets SYNC_MEMOPS of an address, and remembers it for the block.
+/// Makes `call`, which sets SYNC_MEMOPS of an address, and remembers it for the block. `on` is asked only if there is one.
 pub fn set_sync_memops(
     address: CUdeviceptr,
-    on: bool,
+    on: impl FnOnce() -> bool,
     call: impl Fn(CUdeviceptr) -> Status,
 ) -> Status {
-    let Some((context, Found::Live(block))) = contexts::find_with_owner(address) else {
-        return call(address);
+    let (context, block) = match contexts::find_with_owner(address) {
+        Some((context, Found::Live(block))) => (context, block),
+        Some((_, Found::Dead)) => return call(NOWHERE),
+        _ => return call(seen_outside_pools(address).asked(address)),
     };
+    let on = on();
     let id = OWN_ID | context.serial << 44 | block.sequence;
     let pages = context.backing.mapped_at(block.base);
     if on {

@@ -175,13 +175,9 @@ pub unsafe fn set_attribute(
     attribute: c_int,
     address: CUdeviceptr,
 ) -> Status {
-    if matches!(blocks::seen(address), Seen::Dead) {
-        // SAFETY: the caller's arguments; only the address is another.
-        return unsafe { real(value, attribute, blocks::NOWHERE) };
-    }
     if attribute == SYNC_MEMOPS && !value.is_null() {
         // SAFETY: the caller owes a readable unsigned int.
-        let on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
+        let on = || unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
         // SAFETY: the caller's arguments; only the address may be another one of its block.
         return blocks::set_sync_memops(address, on, |address| unsafe {
             real(value, attribute, address)
@@ -189,7 +185,8 @@ pub unsafe fn set_attribute(
     }
     // The driver refuses to set anything else, but for another reason if the memory is mapped.
     let address = match blocks::seen(address) {
-        Seen::Block {
+        Seen::Dead
+        | Seen::Block {
             mapped_for: Some(_),
             ..
         } => blocks::NOWHERE,

@@ -171,7 +171,7 @@ impl Pool {
             match (lane, waiting) {
                 (_, Some(lane)) => {
                     // One barrier for several.
-                    let has_room = lane.has_room_for_alike(plan.size_bytes);
+                    let has_room = lane.wide.has_room_for_alike(plan.size_bytes);
                     if let Some(block) = has_room
                         .then(|| state.search_behind_barrier(&plan))
                         .flatten()
@@ -182,7 +182,9 @@ impl Pool {
                     return self.allocate_behind_fence(state, backing, &plan, lane);
                 }
                 // A large block that is kept would be a hole beside which others are cut.
-                (Some(lane), None) if !lane.is_wide() => self.give_large_back(&mut state, lane),
+                (Some(lane), None) if !lane.wide.is_many() => {
+                    self.give_large_back(&mut state, lane)
+                }
                 (_, None) => {}
             }
         }

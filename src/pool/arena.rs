@@ -2,7 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
-pub(super) use super::entry::{Entry, Parts, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE};
+pub(super) use super::entry::Entry;
+pub(super) use super::parts::{Parts, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE};
 
 /// "No block" and "no segment" in links.
 pub(super) const NONE: u32 = u32::MAX;

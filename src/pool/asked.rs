@@ -6,6 +6,7 @@
 //! to 2 MiB one free in seven did). A program that asks for a size again and again is told by its second request.
 //! Threads that meet keep many large blocks each, and take any size that was asked for lately.
 
+use super::hash::spread;
 use super::size::{class_of, classed, CLASSED_LIMIT_BYTES, GRANULE_BYTES};
 
 /// Larger sizes remembered for one thread, and for several that meet at the lock.
@@ -39,7 +40,7 @@ impl Asked {
 
     #[inline]
     fn other(size_bytes: u64, do_meet: bool) -> usize {
-        let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = spread(size_bytes / GRANULE_BYTES);
         let count = if do_meet { MET_OTHERS } else { OTHERS };
         (hash >> (u64::BITS - count.trailing_zeros())) as usize
     }

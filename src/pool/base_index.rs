@@ -5,9 +5,8 @@
 //! decision depends on the order of the table.
 
 use super::arena::{Arena, NONE};
+use super::hash::spread;
 
-/// Fibonacci hashing: the high bits of the product depend on every bit of the address.
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 const LEAST_CAPACITY: usize = 64;
 const EMPTY: u64 = u64::MAX;
 
@@ -19,7 +18,7 @@ pub(super) struct BaseIndex {
 
 #[inline]
 fn hash(address: u64) -> u32 {
-    (address.wrapping_mul(MULTIPLIER) >> 32) as u32
+    (spread(address) >> 32) as u32
 }
 
 #[inline]

@@ -6,7 +6,7 @@ use crate::lane;
 
 use super::arena::{Use, FLAG_BORROWED, FLAG_HELD, NONE};
 use super::facade::Pool;
-use super::state::borrowed_bytes;
+use super::live::borrowed_bytes;
 use super::SegmentKind;
 
 impl Pool {

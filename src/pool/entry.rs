@@ -10,15 +10,9 @@
 //!
 //! All of this is this file's alone: [`Parts`] and [`Use`] are what others see.
 
+use super::parts::{Parts, Past, Use};
 use super::size::GRANULE_BYTES;
 use super::Range;
-
-/// The block is exported: freed, it is [`Use::Held`] until the last hold goes.
-pub(super) const FLAG_HELD: u32 = 1;
-/// The block's memory must never be handed out again (hazard 16).
-pub(super) const FLAG_RETIRE: u32 = 2;
-/// The block serves a small request, and is a piece of the large pool, in whose granule it is counted.
-pub(super) const FLAG_BORROWED: u32 = 4;
 
 /// Addresses have so many bits at most (five-level page tables).
 const ADDRESS_BITS: u32 = 57;
@@ -50,70 +44,6 @@ pub(super) struct Entry {
     segment: u32,
     /// By kind: bytes requested, tag and sequence number; or the neighbours in the bin, epoch and ticket.
     figures: [u64; 3],
-}
-
-/// The same, by parts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Parts {
-    pub address: u64,
-    pub size_bytes: u64,
-    pub in_use: Use,
-    pub segment: u32,
-    /// Neighbour below in the segment.
-    pub previous: u32,
-    /// Neighbour above in the segment.
-    pub next: u32,
-    pub flags: u32,
-}
-
-/// What a free block remembers of its past: which barrier it waits for, and which scrub.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Past {
-    /// Epoch of its last free; 0 for fresh memory.
-    pub epoch: u64,
-    /// Latest scrub that covers a part of it, in the numbering of `tickets`.
-    pub ticket: u64,
-}
-
-impl Past {
-    /// Memory no one has used.
-    pub const FRESH: Past = Past {
-        epoch: 0,
-        ticket: 0,
-    };
-
-    /// The past of two blocks joined: the later barrier and the later scrub cover both.
-    pub fn joined_with(self, other: Past) -> Past {
-        Past {
-            epoch: self.epoch.max(other.epoch),
-            ticket: self.ticket.max(other.ticket),
-        }
-    }
-}
-
-/// Where a block is (invariant ONE-PLACE).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
-    /// Not a block: a vacant slot of the arena.
-    Vacant { next_vacant: u32 },
-    /// In the program's hands.
-    Live {
-        requested_bytes: u64,
-        tag: u64,
-        sequence: u64,
-    },
-    /// In the free lists.
-    Free {
-        past: Past,
-        bin_previous: u32,
-        bin_next: u32,
-    },
-    /// On its way, in one thread's hands.
-    Hand { past: Past },
-    /// Out of use though freed.
-    Held { past: Past },
-    /// Addresses without memory, in a mapped segment.
-    Hole,
 }
 
 #[inline]
@@ -356,123 +286,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TOP: u64 = 1 << ADDRESS_BITS;
-    const MOST_BYTES: u64 = (u32::MAX as u64) << GRANULE_BITS;
-
-    fn uses() -> [Use; 6] {
-        let past = Past {
-            epoch: u64::MAX - 1,
-            ticket: u64::MAX - 2,
-        };
-        [
-            Use::Vacant { next_vacant: 7 },
-            Use::Live {
-                requested_bytes: u64::MAX - 3,
-                tag: u64::MAX - 4,
-                sequence: u64::MAX - 5,
-            },
-            Use::Free {
-                past,
-                bin_previous: u32::MAX - 6,
-                bin_next: u32::MAX - 7,
-            },
-            Use::Hand { past },
-            Use::Held { past },
-            Use::Hole,
-        ]
-    }
-
-    #[test]
-    fn an_entry_is_48_bytes() {
-        assert_eq!(size_of::<Entry>(), 48);
-    }
-
-    #[test]
-    fn what_goes_in_comes_out() {
-        let ranges = [
-            (0, 512),
-            (512, MOST_BYTES),
-            (TOP - MOST_BYTES, MOST_BYTES),
-            (TOP - 512, 512),
-        ];
-        for (address, size_bytes) in ranges {
-            for in_use in uses() {
-                for flags in 0..8 {
-                    let entry = Entry::new(Parts {
-                        address,
-                        size_bytes,
-                        in_use,
-                        segment: u32::MAX - 8,
-                        previous: u32::MAX - 9,
-                        next: u32::MAX - 10,
-                        flags,
-                    });
-                    let parts = entry.parts();
-                    assert_eq!((parts.address, parts.size_bytes), (address, size_bytes));
-                    assert_eq!((parts.in_use, parts.flags), (in_use, flags));
-                    assert_eq!(entry.end(), address + size_bytes);
-                    let links = (parts.segment, parts.previous, parts.next);
-                    assert_eq!(links, (u32::MAX - 8, u32::MAX - 9, u32::MAX - 10));
-                    for other in uses() {
-                        let mut changed = entry;
-                        changed.set_use(other);
-                        changed.set_flags(flags ^ 5);
-                        changed.set_address(TOP / 2);
-                        changed.set_size_bytes(1024);
-                        changed.set_next(3);
-                        let parts = changed.parts();
-                        assert_eq!((parts.in_use, parts.flags), (other, flags ^ 5));
-                        assert_eq!((parts.address, parts.size_bytes), (TOP / 2, 1024));
-                        assert_eq!((parts.next, parts.previous), (3, u32::MAX - 9));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_links_of_a_bin_change_one_by_one() {
-        let [_, _, in_use, ..] = uses();
-        let mut entry = Entry::new(Parts {
-            address: 0,
-            size_bytes: 512,
-            in_use,
-            segment: 0,
-            previous: 0,
-            next: 0,
-            flags: 0,
-        });
-        entry.set_bin_previous(1);
-        entry.set_bin_next(2);
-        let past = Past {
-            epoch: 3,
-            ticket: 4,
-        };
-        entry.set_free_past(past);
-        let expected = Use::Free {
-            past,
-            bin_previous: 1,
-            bin_next: 2,
-        };
-        assert_eq!((entry.in_use(), entry.free_past()), (expected, Some(past)));
-    }
-
-    #[test]
-    fn what_would_not_fit_is_told() {
-        let can_hold = |address, size_bytes| {
-            Entry::can_hold(Range {
-                address,
-                size_bytes,
-            })
-        };
-        assert!(can_hold(TOP - MOST_BYTES, MOST_BYTES));
-        assert!(!can_hold(TOP - 512, 1024));
-        assert!(!can_hold(u64::MAX - 511, 512));
-        assert!(!can_hold(0, MOST_BYTES + 512));
-        assert!(!can_hold(256, 512));
-        assert!(!can_hold(512, 100));
-    }
-}
+mod tests;

@@ -8,7 +8,8 @@ use super::arena::{Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE};
 use super::facade::{Outside, Pool};
 use super::front::lane::Lane;
 use super::front::Freed;
-use super::state::{borrowed_bytes, State};
+use super::live::borrowed_bytes;
+use super::state::State;
 use super::{Backing, BackingError, FreeMode, FreeOutcome, SegmentKind};
 
 /// A live block that is being freed, so that the free can be undone.

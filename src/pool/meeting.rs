@@ -83,10 +83,12 @@ impl Pool {
         };
         state.front.meetings.note(own);
         let lane = self.front.lane(own);
-        lane.set_alike_limit(if is_ordered { 0 } else { ALIKE_LIMIT_BYTES });
-        if state.front.meetings.is_on || lane.is_wide() {
+        lane.wide
+            .set_alike_limit(if is_ordered { 0 } else { ALIKE_LIMIT_BYTES });
+        if state.front.meetings.is_on || lane.wide.is_many() {
             let live_bytes = state.stats.allocated_bytes.peak;
-            lane.set_wide_limit(state.front.meetings.spare_bytes(live_bytes));
+            lane.wide
+                .set_limit(state.front.meetings.spare_bytes(live_bytes));
         }
     }
 

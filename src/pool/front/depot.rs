@@ -3,7 +3,8 @@
 //!
 //! Hints only, as in a lane: whoever takes one out may find that its block is back in the tables.
 
-use super::lane::{bin_number, Crowd, BINS};
+use super::bin::Crowd;
+use super::lane::{bin_number, BINS};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::PoisonError;
@@ -94,7 +95,8 @@ impl Depot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::{Hint, Lane};
+    use super::super::bin::Hint;
+    use super::super::lane::Lane;
     use super::*;
 
     fn crowd_of(size_bytes: u64) -> Crowd {

@@ -6,6 +6,7 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::ENTRIES_MAX;
+use crate::pool::hash::spread;
 
 const WAYS: usize = 8;
 /// At most half full.
@@ -14,7 +15,6 @@ const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
 /// Blocks start at multiples of this many bytes, as a power of two.
 const GRANULE_BITS: u32 = 9;
 const ENTRY_BITS: u32 = ENTRIES_MAX.trailing_zeros();
-const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[derive(Debug)]
 #[repr(align(64))]
@@ -43,7 +43,7 @@ impl Index {
 
     #[inline]
     fn bucket(&self, address: u64) -> &Bucket {
-        let hash = (address >> GRANULE_BITS).wrapping_mul(MULTIPLIER);
+        let hash = spread(address >> GRANULE_BITS);
         &self.buckets[(hash >> (u64::BITS - BUCKET_BITS)) as usize]
     }
 

@@ -2,23 +2,16 @@
 //! figures. Only the thread that has the lane writes here, so there are loads and stores and no locked instruction.
 
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicI64, AtomicU64};
 
-use crate::pool::size::{class_of, CLASS_COUNT, GRANULE_BYTES};
+use super::bin::{depth, Bin, Crowd, Hint, DEPTH};
+use super::wide::Wide;
+use crate::pool::size::{class_of, CLASS_COUNT};
 
-/// Larger blocks are kept one at a time, unless threads meet at the pool's lock ([`Lane::set_wide_limit`]).
+/// Larger blocks are kept one at a time, unless threads meet at the pool's lock (`wide`).
 pub const KEPT_APART_ABOVE_BYTES: u64 = 384 << 10;
-/// Most blocks in a bin.
-const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
-/// Most blocks in a bin of sizes above [`DEEP_BYTES`].
-const SHALLOW_DEPTH: u32 = if cfg!(loom) { 2 } else { 16 };
-const DEEP_BYTES: u64 = 32 << 10;
 /// A bin for each class of sizes that are not kept apart.
 pub const BINS: usize = if cfg!(loom) { 2 } else { CLASS_COUNT };
-/// Bins for blocks that are kept apart. Each size has two that it may lie in, by hashes.
-const WIDE_BINS: usize = if cfg!(loom) { 2 } else { 32 };
-/// Blocks of one size that may be kept where one is ([`Lane::set_alike_limit`]).
-const ALIKE: u32 = if cfg!(loom) { 2 } else { 4 };
 /// Sequence numbers fetched at first, and at most: twice as many each time.
 const LEASE_FIRST: u64 = 256;
 const LEASE_MOST: u64 = if cfg!(loom) { 256 } else { 16 << 10 };
@@ -27,152 +20,6 @@ const LEASE_MOST: u64 = if cfg!(loom) { 256 } else { 16 << 10 };
 #[inline]
 pub fn bin_number(size_bytes: u64) -> usize {
     class_of(size_bytes) % BINS
-}
-
-/// Most blocks of this size in a bin.
-#[inline]
-fn depth(size_bytes: u64) -> u32 {
-    if size_bytes > DEEP_BYTES {
-        SHALLOW_DEPTH
-    } else {
-        DEPTH as u32
-    }
-}
-
-/// Where a freed block is, and which allocation it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hint(u64);
-
-const ENTRY_BITS: u32 = super::entry::ENTRIES_MAX.trailing_zeros();
-
-impl Hint {
-    #[inline]
-    pub fn new(entry: u32, sequence: u64) -> Self {
-        Hint(sequence << ENTRY_BITS | u64::from(entry))
-    }
-
-    #[inline]
-    pub fn entry(self) -> u32 {
-        self.0 as u32 & (super::entry::ENTRIES_MAX - 1)
-    }
-
-    #[inline]
-    pub fn sequence(self) -> u64 {
-        self.0 >> ENTRY_BITS
-    }
-}
-
-/// Hints that have to make room, all of one size, or all of sizes that are kept apart.
-#[derive(Debug)]
-pub struct Crowd {
-    pub size_bytes: u64,
-    hints: [Hint; DEPTH + 1],
-    count: usize,
-}
-
-impl Crowd {
-    /// Blocks that are kept apart, and one more of them.
-    fn with(crowd: Option<Crowd>, size_bytes: u64, hint: Hint) -> Self {
-        let mut crowd = crowd.unwrap_or(Crowd {
-            size_bytes,
-            hints: [hint; DEPTH + 1],
-            count: 0,
-        });
-        crowd.hints[crowd.count] = hint;
-        crowd.count += 1;
-        crowd
-    }
-
-    pub fn hints(&self) -> &[Hint] {
-        &self.hints[..self.count]
-    }
-}
-
-/// Freed blocks of one size, in the order of their frees.
-#[derive(Debug)]
-pub struct Bin {
-    /// 0: never used.
-    size_bytes: AtomicU64,
-    first: AtomicU32,
-    count: AtomicU32,
-    /// Of blocks kept apart: 1 if one was taken since the hand passed ([`Lane::evict_cold`]).
-    was_taken: AtomicU32,
-    hints: [AtomicU64; DEPTH],
-}
-
-impl Bin {
-    fn new() -> Self {
-        Bin {
-            size_bytes: AtomicU64::new(0),
-            first: AtomicU32::new(0),
-            count: AtomicU32::new(0),
-            was_taken: AtomicU32::new(0),
-            hints: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-
-    #[inline]
-    fn at(&self, place: u32) -> &AtomicU64 {
-        &self.hints[place as usize % DEPTH]
-    }
-
-    #[inline]
-    fn count(&self) -> u32 {
-        self.count.load(Relaxed)
-    }
-
-    #[inline]
-    pub fn newest(&self) -> Option<Hint> {
-        let last = self
-            .first
-            .load(Relaxed)
-            .wrapping_add(self.count().checked_sub(1)?);
-        Some(Hint(self.at(last).load(Relaxed)))
-    }
-
-    #[inline]
-    pub fn oldest(&self) -> Option<Hint> {
-        self.count().checked_sub(1)?;
-        Some(Hint(self.at(self.first.load(Relaxed)).load(Relaxed)))
-    }
-
-    #[inline]
-    pub fn drop_newest(&self) {
-        self.count.store(self.count().saturating_sub(1), Relaxed);
-    }
-
-    #[inline]
-    pub fn drop_oldest(&self) {
-        self.first
-            .store(self.first.load(Relaxed).wrapping_add(1), Relaxed);
-        self.drop_newest();
-    }
-
-    #[inline]
-    fn add(&self, hint: Hint) {
-        let count = self.count();
-        self.at(self.first.load(Relaxed).wrapping_add(count))
-            .store(hint.0, Relaxed);
-        self.count.store(count + 1, Relaxed);
-    }
-
-    /// Takes the oldest `count` out.
-    fn evict(&self, size_bytes: u64, count: u32) -> Crowd {
-        let mut crowd = Crowd {
-            size_bytes,
-            hints: [Hint(0); DEPTH + 1],
-            count: 0,
-        };
-        while crowd.count < count as usize {
-            let Some(hint) = self.oldest() else {
-                break;
-            };
-            self.drop_oldest();
-            crowd.hints[crowd.count] = hint;
-            crowd.count += 1;
-        }
-        crowd
-    }
 }
 
 /// Requests, requested bytes and allocated bytes, of which each lane counts what it took and what it freed.
@@ -215,15 +62,7 @@ pub struct Lane {
     leased: AtomicU64,
     bins: [Bin; BINS],
     /// Blocks above [`KEPT_APART_ABOVE_BYTES`].
-    wide: [Bin; WIDE_BINS],
-    /// Bytes of the hints in `wide`, stale ones too.
-    wide_bytes: AtomicU64,
-    /// The most of them. 0: one block at a time.
-    wide_limit_bytes: AtomicU64,
-    /// A block of this size or less may be one of [`ALIKE`] of its size, where one block is kept.
-    alike_limit_bytes: AtomicU64,
-    /// The bin of `wide` that is looked at first when there is no room.
-    wide_hand: AtomicU32,
+    pub wide: Wide,
 }
 
 impl Lane {
@@ -236,24 +75,14 @@ impl Lane {
             end_sequence: AtomicU64::new(0),
             leased: AtomicU64::new(LEASE_FIRST / 2),
             bins: std::array::from_fn(|_| Bin::new()),
-            wide: std::array::from_fn(|_| Bin::new()),
-            wide_bytes: AtomicU64::new(0),
-            wide_limit_bytes: AtomicU64::new(0),
-            alike_limit_bytes: AtomicU64::new(0),
-            wide_hand: AtomicU32::new(0),
+            wide: Wide::new(),
         }
     }
 
-    /// The bin of a size: of those kept apart the one that holds it, else one that stands empty, else the second.
     #[inline]
     fn bin_for(&self, size_bytes: u64) -> &Bin {
         if size_bytes > KEPT_APART_ABOVE_BYTES {
-            let hash = (size_bytes / GRANULE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let first = &self.wide[(hash >> 32) as usize % WIDE_BINS];
-            let second = &self.wide[(hash >> 48) as usize % WIDE_BINS];
-            let holds = |bin: &Bin| bin.size_bytes.load(Relaxed) == size_bytes;
-            let takes_first = holds(first) || (first.count() == 0 && !holds(second));
-            return if takes_first { first } else { second };
+            return self.wide.bin_for(size_bytes);
         }
         &self.bins[bin_number(size_bytes)]
     }
@@ -262,18 +91,17 @@ impl Lane {
     #[inline]
     pub fn bin_of(&self, size_bytes: u64) -> Option<&Bin> {
         let bin = self.bin_for(size_bytes);
-        (bin.size_bytes.load(Relaxed) == size_bytes).then_some(bin)
+        bin.is_of(size_bytes).then_some(bin)
     }
 
     /// Whether a block of this size that is not in front yet would crowd out none of its own size.
     #[inline]
     pub fn has_room(&self, size_bytes: u64) -> bool {
-        let fits = |bin: &Bin| bin.count() < depth(size_bytes);
-        if size_bytes > KEPT_APART_ABOVE_BYTES && self.is_wide() {
-            return size_bytes <= self.wide_limit_bytes.load(Relaxed)
-                && fits(self.bin_for(size_bytes));
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
+            return self.wide.has_room(size_bytes);
         }
-        size_bytes > KEPT_APART_ABOVE_BYTES || self.bin_of(size_bytes).is_none_or(fits)
+        let fits = |bin: &Bin| bin.count() < depth(size_bytes);
+        self.bin_of(size_bytes).is_none_or(fits)
     }
 
     /// Keeps a freed block. `false`: there is no room; see [`Lane::crowd_in`].
@@ -282,15 +110,14 @@ impl Lane {
         let Some(bin) = self.bin_of(size_bytes) else {
             return false;
         };
-        let is_apart = size_bytes > KEPT_APART_ABOVE_BYTES;
         if bin.count() >= depth(size_bytes) {
             return false;
         }
-        if is_apart && !self.has_wide_room(size_bytes) && !self.has_room_for_alike(size_bytes) {
-            return false;
-        }
-        if is_apart {
-            self.count_wide(size_bytes, 1);
+        if size_bytes > KEPT_APART_ABOVE_BYTES {
+            if !self.wide.has_room_beside(size_bytes) {
+                return false;
+            }
+            self.wide.count(size_bytes, 1);
         }
         bin.add(hint);
         true
@@ -305,126 +132,26 @@ impl Lane {
             bin.drop_oldest();
         }
         if size_bytes > KEPT_APART_ABOVE_BYTES {
-            self.count_wide(size_bytes, -1);
-            bin.was_taken.store(1, Relaxed);
+            self.wide.count(size_bytes, -1);
+            bin.note_taken();
         }
-    }
-
-    /// Takes out all of a size that was not asked for lately, to make room for one of another.
-    fn evict_cold(&self, size_bytes: u64) -> Option<Crowd> {
-        let hand = self.wide_hand.load(Relaxed) as usize;
-        for at in (hand..hand + WIDE_BINS).map(|at| at % WIDE_BINS) {
-            self.wide_hand.store(at as u32 + 1, Relaxed);
-            let bin = &self.wide[at];
-            let is_own = bin.size_bytes.load(Relaxed) == size_bytes;
-            let was_taken = bin.was_taken.load(Relaxed) != 0;
-            bin.was_taken.store(0, Relaxed);
-            if bin.count() > 0 && !was_taken && !is_own {
-                return Some(self.evict_wide(bin, DEPTH as u32));
-            }
-        }
-        None
-    }
-
-    /// Whether one more block that is kept apart may be kept, and the others stay.
-    #[inline]
-    fn has_wide_room(&self, size_bytes: u64) -> bool {
-        let kept_bytes = self.wide_bytes.load(Relaxed);
-        kept_bytes == 0 || kept_bytes + size_bytes <= self.wide_limit_bytes.load(Relaxed)
-    }
-
-    /// Whether blocks of this size are kept and no others, and one more may be.
-    #[inline]
-    pub fn has_room_for_alike(&self, size_bytes: u64) -> bool {
-        let (kept_bytes, limit_bytes) = (
-            self.wide_bytes.load(Relaxed),
-            self.alike_limit_bytes.load(Relaxed),
-        );
-        !self.is_wide()
-            && size_bytes <= limit_bytes
-            && (size_bytes..u64::from(ALIKE) * size_bytes).contains(&kept_bytes)
-            && self
-                .bin_of(size_bytes)
-                .is_some_and(|bin| u64::from(bin.count()) * size_bytes == kept_bytes)
-    }
-
-    /// Where one block is kept, one of so many bytes or less may be one of [`ALIKE`]; 0: none may.
-    pub fn set_alike_limit(&self, bytes: u64) {
-        self.alike_limit_bytes.store(bytes, Relaxed);
-    }
-
-    #[inline]
-    fn count_wide(&self, size_bytes: u64, count: i64) {
-        let bytes = self.wide_bytes.load(Relaxed);
-        let now = bytes.wrapping_add_signed(size_bytes as i64 * count);
-        self.wide_bytes.store(now, Relaxed);
-    }
-
-    /// Whether more than one block that is kept apart may be.
-    #[inline]
-    pub fn is_wide(&self) -> bool {
-        self.wide_limit_bytes.load(Relaxed) > 0
-    }
-
-    /// So many bytes of blocks that are kept apart may be kept; 0: one block.
-    pub fn set_wide_limit(&self, bytes: u64) {
-        self.wide_limit_bytes.store(bytes, Relaxed);
     }
 
     /// Keeps a freed block for which there is no room; what it crowds out has to go: the older half of its own size, or all
-    /// of the size that had the bin. One that is kept apart crowds out the other that is, or itself where there are many.
+    /// of the size that had the bin.
     pub fn crowd_in(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
         if size_bytes > KEPT_APART_ABOVE_BYTES {
-            return self.crowd_in_apart(size_bytes, hint);
+            return self.wide.crowd_in(size_bytes, hint);
         }
         let bin = self.bin_for(size_bytes);
-        let had_bytes = bin.size_bytes.load(Relaxed);
-        let count = if had_bytes == size_bytes {
+        let count = if bin.is_of(size_bytes) {
             depth(size_bytes).div_ceil(2)
         } else {
             DEPTH as u32
         };
-        let crowd = (bin.count() > 0).then(|| bin.evict(had_bytes, count));
-        bin.size_bytes.store(size_bytes, Relaxed);
+        let crowd = (bin.count() > 0).then(|| bin.evict(count));
+        bin.set_size(size_bytes);
         bin.add(hint);
-        crowd
-    }
-
-    fn crowd_in_apart(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
-        let crowd = if !self.is_wide() {
-            self.evict_large()
-        } else if !self.has_wide_room(size_bytes) {
-            let cold = self.evict_cold(size_bytes);
-            if cold.is_none() || !self.has_wide_room(size_bytes) {
-                return Some(Crowd::with(cold, size_bytes, hint));
-            }
-            let bin = self.bin_for(size_bytes);
-            if bin.count() > 0 && bin.size_bytes.load(Relaxed) != size_bytes {
-                return Some(Crowd::with(cold, size_bytes, hint));
-            }
-            cold
-        } else {
-            let bin = self.bin_for(size_bytes);
-            let is_own = bin.size_bytes.load(Relaxed) == size_bytes;
-            let count = if is_own {
-                SHALLOW_DEPTH / 2
-            } else {
-                DEPTH as u32
-            };
-            (bin.count() > 0).then(|| self.evict_wide(bin, count))
-        };
-        let bin = self.bin_for(size_bytes);
-        bin.size_bytes.store(size_bytes, Relaxed);
-        self.count_wide(size_bytes, 1);
-        bin.add(hint);
-        crowd
-    }
-
-    /// Takes the oldest out of a bin of blocks kept apart.
-    fn evict_wide(&self, bin: &Bin, count: u32) -> Crowd {
-        let size_bytes = bin.size_bytes.load(Relaxed);
-        let crowd = bin.evict(size_bytes, count);
-        self.count_wide(size_bytes, -(crowd.count as i64));
         crowd
     }
 
@@ -432,31 +159,13 @@ impl Lane {
     pub fn refill(&self, crowd: &Crowd) {
         let bin = self.bin_for(crowd.size_bytes);
         debug_assert!(bin.count() == 0);
-        bin.size_bytes.store(crowd.size_bytes, Relaxed);
+        bin.set_size(crowd.size_bytes);
         crowd.hints().iter().for_each(|&hint| bin.add(hint));
     }
 
     /// Whether the bin of this size stands empty.
     pub fn is_empty_for(&self, size_bytes: u64) -> bool {
         self.bin_for(size_bytes).count() == 0
-    }
-
-    /// Takes out blocks of one size that are kept apart, if there are any.
-    pub fn evict_large(&self) -> Option<Crowd> {
-        if self.wide_bytes.load(Relaxed) == 0 {
-            return None;
-        }
-        let mut bins = self.wide.iter();
-        let bin = bins.find(|bin| bin.count() > 0)?;
-        Some(self.evict_wide(bin, DEPTH as u32))
-    }
-
-    /// Those that are kept apart, without taking them out, which only the lane's own thread may.
-    pub fn wide_hints(&self) -> impl Iterator<Item = Hint> + '_ {
-        self.wide.iter().flat_map(|bin| {
-            let (first, count) = (bin.first.load(Relaxed), bin.count());
-            (0..count).map(move |at| Hint(bin.at(first.wrapping_add(at)).load(Relaxed)))
-        })
     }
 
     /// A number that no other allocation of the pool has. Not to be asked while [`Lane::needs_sequences`].
@@ -576,13 +285,13 @@ mod tests {
     fn large_blocks_of_sizes_that_nobody_takes_make_room() {
         let hint = |number| Hint::new(0, number);
         let lane = Lane::new();
-        lane.set_wide_limit(16 << 20);
+        lane.wide.set_limit(16 << 20);
         let keep = |size_bytes, number| {
             lane.keep(size_bytes, hint(number)) || lane.crowd_in(size_bytes, hint(number)).is_none()
         };
         assert!((0..8).all(|number| keep(1 << 20, number)));
         assert!((8..10).all(|number| keep(4 << 20, number)), "16 MiB in all");
-        assert!(!lane.has_wide_room(4 << 20) && lane.has_room(4 << 20));
+        assert!(!lane.wide.has_room_beside(4 << 20) && lane.has_room(4 << 20));
         let bin = lane.bin_of(4 << 20).expect("made");
         lane.drop_hint(bin, 4 << 20, true);
         assert!(keep(4 << 20, 10));
@@ -593,10 +302,10 @@ mod tests {
         let own = lane.crowd_in(4 << 20, hint(13)).expect("no other is left");
         assert_eq!(own.hints(), [hint(13)]);
         assert!(!lane.has_room(17 << 20));
-        lane.set_wide_limit(0);
+        lane.wide.set_limit(0);
         let crowd = lane.crowd_in(1 << 20, hint(14)).expect("one at a time");
         assert_eq!(crowd.hints().len(), 4);
-        assert_eq!(lane.wide_hints().collect::<Vec<_>>(), [hint(14)]);
+        assert_eq!(lane.wide.hints().collect::<Vec<_>>(), [hint(14)]);
     }
 
     #[test]

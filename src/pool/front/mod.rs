@@ -37,10 +37,12 @@
 //! before it takes the pool's lock. So a thread that frees what another allocates meets it at a lock once in 16 blocks
 //! (8 above 32 KiB).
 
+mod bin;
 mod depot;
 pub(super) mod entry;
 pub(super) mod index;
 pub(super) mod lane;
+mod wide;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::pause;
@@ -48,11 +50,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::epochs::Seen;
 use crate::lane::LANE_COUNT;
+use bin::Crowd;
+pub(super) use bin::Hint;
 use depot::Depot;
 use entry::{Entries, Entry, State, Word};
 use index::Index;
-pub(super) use lane::Hint;
-use lane::{Crowd, Lane, KEPT_APART_ABOVE_BYTES};
+use lane::{Lane, KEPT_APART_ABOVE_BYTES};
 
 /// See the module.
 #[derive(Debug)]

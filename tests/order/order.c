@@ -36,6 +36,7 @@ int cuStreamWaitEvent(H, H, unsigned);
 int cuEventCreate(H *, unsigned);
 int cuEventRecord(H, H);
 int cuGetExportTable(const void **, const void *);
+int cuLaunchHostFunc(H, void (*)(void *), void *);
 int cuLaunchKernel(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
 int cuLaunchKernel_ptsz(H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
 typedef struct { unsigned shape[6], shared; H stream; void *attributes; unsigned count; } Config;
@@ -75,6 +76,16 @@ static void *from_thread(void *block)
     OK(cuStreamCreate(&stream, NON_BLOCKING));
     write_on(stream, (P)block);
     return NULL;
+}
+
+/* A host function, in which the driver refuses every call. */
+static H made;
+static volatile int may_call, has_called;
+static void call_back(void *block)
+{
+    while (!may_call) usleep(100);
+    if (!cuMemsetD8Async((P)block, 0, 1, made)) printf("set in a host function\n");
+    has_called = 1;
 }
 
 /* A context of another device, with a stream and a block full of 0x55. */
@@ -134,6 +145,10 @@ static void use(const char *way, P block)
         pthread_t thread;
         pthread_create(&thread, NULL, from_thread, (void *)block);
         pthread_join(thread, NULL);
+    } else if (!strcmp(way, "called-back")) {
+        may_call = 1;
+        while (!has_called) usleep(100);
+        write_on(made, block);
     } else if (!strcmp(way, "peer")) {
         OK(cuCtxSetCurrent(peer));
         OK(cuMemcpyPeerAsync(block, context, peer_block, peer, SIZE, peer_stream));
@@ -233,6 +248,10 @@ int main(int count, char **argument)
     }
     if (!strcmp(argument[1], "peer")) meet_peer();
     OK(cuMemAlloc_v2(&block, SIZE));
+    if (!strcmp(argument[1], "called-back")) {
+        OK(cuStreamCreate(&made, NON_BLOCKING));
+        OK(cuLaunchHostFunc(NULL, call_back, (void *)block));
+    }
     late_write(block, 50000000);
     OK(cuMemFree_v2(block));
     OK(cuMemAlloc_v2(&again, SIZE));

@@ -216,7 +216,11 @@ impl DriverBacking {
     fn wait_on_host(&self, driver: &'static Driver, patient: bool) -> Result<(), BackingError> {
         let started = Instant::now();
         let outcome = match &driver.context_events {
-            Some(events) => self.wait_for_events(driver, events, patient),
+            Some(events) => match self.wait_for_events(driver, events, patient) {
+                // There is no room for an event.
+                Err(BackingError::OutOfMemory) => self.wait_for_contexts(driver, patient),
+                outcome => outcome,
+            },
             None => self.wait_for_contexts(driver, patient),
         };
         self.note_wait(started);
@@ -241,7 +245,7 @@ impl DriverBacking {
         })
     }
 
-    /// Without context-wide events the wait itself must not meet a capture, so here it is inside the gate: a thread that
+    /// Without context-wide events, or room for one, the wait itself must not meet a capture, so here it is inside the gate: a thread that
     /// begins a capture waits for it.
     fn wait_for_contexts(
         &self,

@@ -22,6 +22,9 @@
 //! then fences every pool, and only then goes on; other such calls wait for it. So whatever was handed out without a
 //! fence is behind one before any work can be submitted that the legacy stream's order does not cover. No capture can be
 //! running then, which would forbid the fence: the legacy stream cannot be captured.
+//!
+//! Where a pool can be neither fenced nor waited for, the call goes on: in a host function, where the driver refuses it as it did
+//! the fence. But the order is not lost with that, and the next such call fences.
 
 use super::contexts;
 use crate::abi::*;
@@ -33,7 +36,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// The legacy stream's order is all there is.
 pub const GIVEN: u8 = 0;
-/// One thread is fencing what was handed out until now.
+/// One thread is fencing what was handed out until now, or tried to in vain.
 const BEING_LOST: u8 = 1;
 /// Several streams may have work, from now on.
 pub const LOST: u8 = 2;
@@ -54,7 +57,7 @@ pub fn reason() -> Option<&'static str> {
     REASON.get().copied()
 }
 
-/// The caller is about to do what the legacy stream's order does not cover. On return every pool is fenced.
+/// The caller is about to do what the legacy stream's order does not cover. On return every pool is fenced that can be from here.
 #[inline]
 pub fn lose(reason: &'static str) {
     if STATE.load(Ordering::Acquire) != LOST {
@@ -78,10 +81,9 @@ fn end(reason: &'static str) {
     // before the fence below.
     STATE.store(BEING_LOST, Ordering::SeqCst);
     let _ = REASON.set(Box::new(reason));
-    if process::was_woken_here() {
-        contexts::fence_all();
+    if !process::was_woken_here() || contexts::fence_all() {
+        STATE.store(LOST, Ordering::Release);
     }
-    STATE.store(LOST, Ordering::Release);
 }
 
 /// A reason to [`lose`] it.

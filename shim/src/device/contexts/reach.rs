@@ -1,7 +1,10 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
 use super::leaving::{is_ending_one, is_unsettled, remove};
-use super::{all, current_device, known, Known, Registry, GENERATION, KNOWN_COUNT, REGISTRY};
+use super::{
+    all, current_device, is_sticky, known, Context, Known, Registry, GENERATION, KNOWN_COUNT,
+    REGISTRY,
+};
 use crate::abi::*;
 use crate::device::backing::DriverBacking;
 use crate::device::order;
@@ -66,8 +69,9 @@ fn span_peers() {
         .write()
         .unwrap_or_else(PoisonError::into_inner)
         .peers = true;
-    fence_all();
-    SPANNED.store(true, Ordering::Release);
+    if fence_all() {
+        SPANNED.store(true, Ordering::Release);
+    }
 }
 
 /// Whether contexts of more than one device were ever known.
@@ -193,16 +197,16 @@ pub fn reach_of(handle: CUcontext) -> Option<Reach> {
         .map(Reach::of)
 }
 
-/// Puts everything that any pool has handed out behind a barrier. A context that can neither fence nor wait is dead, and its
-/// work has ended; or a stream of it captures, and work beside that is the program's own to order.
+/// Puts everything that any pool has handed out behind a barrier; whether all of it is.
 ///
 /// # Decision: also a pool that is out of the list
 /// A context that may be about to end is taken out and may come back, with all that it had handed out. So this is over only when
 /// every pool was fenced and none was out meanwhile. What is being fenced is kept from leaving, and a thread that is ending one
 /// itself does not wait for itself.
-pub fn fence_all() {
+pub fn fence_all() -> bool {
     let mut fenced = Vec::new();
     loop {
+        let mut is_all = true;
         let generation = GENERATION.load(Ordering::Acquire);
         for context in all() {
             // Not one of the same handle that came after it.
@@ -211,18 +215,29 @@ pub fn fence_all() {
             if alive.is_none() || fenced.contains(&context.serial) {
                 continue;
             }
-            let is_fenced = context
-                .backing
-                .fence()
-                .map(drop)
-                .or_else(|_| context.backing.synchronize_now());
-            if is_fenced.is_ok() {
+            if is_behind_barrier(&context) {
                 fenced.push(context.serial);
+            } else {
+                is_all = false;
             }
         }
         if !is_unsettled(generation) || is_ending_one() {
-            return;
+            return is_all;
         }
         std::thread::yield_now();
+    }
+}
+
+/// Puts all work that can reach a context's memory behind a barrier, or waits for it; whether it has ended or is there.
+fn is_behind_barrier(context: &Context) -> bool {
+    let fenced = context.backing.fence().map(drop);
+    match fenced.or_else(|_| context.backing.synchronize_now()) {
+        Ok(()) => true,
+        // Dead, or gone unseen.
+        Err(BackingError::Failed(code)) => {
+            let handle = context.backing.context as CUcontext;
+            is_sticky(code) || driver::get().is_some_and(|driver| driver.has_ended(handle))
+        }
+        Err(BackingError::Unavailable | BackingError::OutOfMemory) => false,
     }
 }

@@ -73,11 +73,11 @@ pub trait Backing {
     /// All work submitted after this call runs after the scrub of `ticket` and of every earlier one. The host does not wait.
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError>;
 
-    /// Whether work of this backing's context is ordered by itself: only one stream has ever existed, so later work
+    /// Whether work of this backing's context is ordered by itself: only one stream has ever had work, so later work
     /// runs after earlier work without a fence. Once false it stays false.
     ///
-    /// The pool asks **under its lock** (the one exception): answer from an atomic, without waiting. Whoever makes the
-    /// second stream turns the answer to false **first**, then fences, then makes the stream: blocks handed out
+    /// The pool asks **under its lock** (the one exception): answer from an atomic, without waiting. Whoever gives work to
+    /// a second stream turns the answer to false **first**, then fences, then gives the work: blocks handed out
     /// without a fence until then may still be in use by the first stream.
     fn sole_stream(&self) -> bool {
         false

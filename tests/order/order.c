@@ -185,7 +185,7 @@ static void use(const char *way, P block)
     }
 }
 
-/* The legacy stream's thread reuses memory all the time while the other one makes its first stream. */
+/* The legacy stream's thread reuses memory all the time while the other one uses its first stream. */
 static volatile int stop;
 static void *reuse(void *unused)
 {

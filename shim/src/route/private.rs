@@ -3,9 +3,9 @@
 //! # Decision: which tables keep the order of streams
 //! Through a private table work could reach a stream past the hooks. Those that the CUDA runtime asks for load code, keep
 //! its storage for each context and serve tools; its work goes through the public functions, which it looks up by
-//! cuGetProcAddress. Three more are asked for by libraries that have no context and submit no work: the compilers, NVML, and the
-//! part of the profiling interface that needs no device. Whoever asks for another (OptiX, the video decoder) may do as it likes with
-//! streams; the report names the table.
+//! cuGetProcAddress. Three more give nothing that could submit work to those who ask for them: the compilers, NVML, and cuBLASLt and
+//! cuDNN, which do the work of theirs by the public functions, too. Whoever asks for another (OptiX, the video decoder) may do as it
+//! likes with streams; the report names the table.
 
 use crate::abi::Status;
 use crate::device::order;
@@ -32,13 +32,14 @@ const RUNTIME_TABLES: [u128; 12] = [
 ];
 
 /// Tables that libraries ask for which only compile or describe (searched for in NVIDIA's wheels of 12.8 to 13.5; an H200's processes
-/// asked for them from there).
+/// asked for them from there). What is called in them was read in the code of NVRTC and cuBLASLt of 12.9.
 const QUIET_TABLES: [u128; 3] = [
-    // NVRTC and nvJitLink, alone or inside cuDNN.
+    // The cache of compiled code on disk. NVRTC and nvJitLink, alone or inside cuDNN.
     0xda9151d3_3ae6_cc41_a5c0_4f26d533e328,
     // NVML, when it is initialised.
     0x69a28e9f_2449_8b47_b030_c5da330ea4e9,
-    // NVRTC, nvJitLink, the host's half of nvperf, and cuBLASLt and cuDNN while they choose a kernel.
+    // A description of the device's clusters in host memory, made by one function and freed by another; the compilers use that one for what
+    // their cache gave them. NVRTC, nvJitLink, the host's half of nvperf, and cuBLASLt and cuDNN while they choose a kernel.
     0x1734dc26_800d_4745_8726_c0f1e7dd8bca,
 ];
 

@@ -33,7 +33,7 @@ struct Device {
     queue: Mutex<Queue>,
     state: AtomicU8,
     turn: Mutex<()>,
-    /// The second stream exists, and every thread may have it.
+    /// The second stream may have work, and every thread may use it.
     second: AtomicU8,
 }
 
@@ -69,7 +69,7 @@ impl Device {
         queue.used.push((range, now, stream));
     }
 
-    /// Makes the second stream.
+    /// A second stream is about to have work.
     fn lose(&self) {
         if self.state.load(Ordering::Acquire) == LOST {
             return;

@@ -18,6 +18,8 @@ use random::Random;
 const MIB: u64 = 1 << 20;
 /// Octaves from 512 B to 2 MiB.
 const MIXED: std::ops::Range<u64> = 9..21;
+/// Octaves from 1 MiB to 16 MiB: what array programs hold a few of.
+const TENSORS: std::ops::Range<u64> = 20..24;
 
 fn allocate(pool: &Pool, backing: &Costless, size_bytes: u64) -> u64 {
     let request = Request {
@@ -129,19 +131,23 @@ fn one_thread(figures: &mut Figures, name: &str, sole_stream: bool, settings: Se
         });
         figures.add(&format!("{name}, pair of {size_bytes} B"), pair, "ns");
     }
-    for count in [1_000, 100_000] {
+    for (what, octaves, count) in [
+        ("mixed", MIXED, 1_000),
+        ("mixed", MIXED, 100_000),
+        ("tensors", TENSORS, 12),
+    ] {
         let pool = new_pool(settings);
         let mut random = Random(5);
         let mut live: Vec<u64> = (0..count)
-            .map(|_| allocate(&pool, &backing, random.size_bytes(MIXED)))
+            .map(|_| allocate(&pool, &backing, random.size_bytes(octaves.clone())))
             .collect();
         let pair = lowest(300, 500, |_| {
             let at = random.below(count) as usize;
             free(&pool, &backing, live[at]);
-            live[at] = allocate(&pool, &backing, random.size_bytes(MIXED));
+            live[at] = allocate(&pool, &backing, random.size_bytes(octaves.clone()));
         });
-        let name = |what| format!("{name}, {what}, {count} live");
-        figures.add(&name("pair, mixed"), pair, "ns");
+        let name = |figure: &str| format!("{name}, {figure}, {count} live");
+        figures.add(&name(&format!("pair, {what}")), pair, "ns");
         let mut at = 0;
         let mut next = || {
             at = (at + 7919) % live.len();

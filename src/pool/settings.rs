@@ -42,7 +42,7 @@ impl Default for Settings {
             max_split_size_bytes: None,
             alignment_bytes: 2 * MIB,
             scrub: Some(0),
-            growth_slack_percent: 4,
+            growth_slack_percent: 3,
             mapped_slack_percent: 2,
             gc_threshold_percent: None,
             preallocate_bytes: 0,

@@ -145,18 +145,8 @@ impl Pool {
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
-        while let Some(lane) = lane {
-            let leased = lane.needs_sequences();
-            if leased {
-                self.lease(&mut self.lock(), lane);
-            }
-            if !self.front.refill(lane, plan.size_bytes) && !leased {
-                break;
-            }
-            let words = (request.size_bytes, request.tag);
-            if let Some((address, sequence)) = self.take_in_front(own, backing, words) {
-                return Ok(self.granted(address, sequence, &request));
-            }
+        if let Some(grant) = lane.and_then(|lane| self.take_refilled(own, lane, backing, &plan)) {
+            return Ok(grant);
         }
         let mut state = self.lock();
         if self.settings.scrub.is_some() && plan.kind == SegmentKind::Small && !request.capturing {
@@ -167,37 +157,52 @@ impl Pool {
             self.note_miss(&mut state, own, plan.size_bytes, is_ordered);
             self.front.waits_for_fence(lane, plan.size_bytes)
         });
-        if plan.size_bytes > KEPT_APART_ABOVE_BYTES {
-            match (lane, waiting) {
-                (_, Some(lane)) => {
-                    // One barrier for several.
-                    let has_room = lane.wide.has_room_for_alike(plan.size_bytes);
-                    if let Some(block) = has_room
-                        .then(|| state.search_behind_barrier(&plan))
-                        .flatten()
-                    {
-                        let block = state.carve(block, plan.size_bytes);
-                        return Ok(state.hand_out(block, &request, Origin::Hit));
-                    }
-                    return self.allocate_behind_fence(state, backing, &plan, lane);
-                }
-                // A large block that is kept would be a hole beside which others are cut.
-                (Some(lane), None) if !lane.wide.is_many() => {
-                    self.give_large_back(&mut state, lane)
-                }
-                (_, None) => {}
+        let is_apart = plan.size_bytes > KEPT_APART_ABOVE_BYTES;
+        let found = match waiting {
+            // One barrier for several.
+            Some(lane) if is_apart && lane.wide.has_room_for_alike(plan.size_bytes) => {
+                state.search_behind_barrier(&plan)
             }
-        }
-        if let Some(block) = state.search_cached(&plan, SCAN_LIMIT, is_ordered) {
-            if let Some(past) = state.past_if_ready(block, plan.size_bytes, is_ordered) {
-                let block = state.carve(block, plan.size_bytes);
-                debug_assert!(state.epochs.is_fenced(past.epoch) || is_ordered);
-                return Ok(state.hand_out(block, &request, Origin::Hit));
+            Some(_) if is_apart => None,
+            _ => {
+                if let Some(lane) = lane.filter(|lane| is_apart && !lane.wide.is_many()) {
+                    // A large block that is kept would be a hole beside which others are cut.
+                    self.give_large_back(&mut state, lane);
+                }
+                state.search_cached_ready(&plan, is_ordered)
             }
+        };
+        if let Some(block) = found {
+            let block = state.carve(block, plan.size_bytes);
+            return Ok(state.hand_out(block, &request, Origin::Hit));
         }
         match waiting {
             Some(lane) => self.allocate_behind_fence(state, backing, &plan, lane),
             None => self.allocate_slowly(state, backing, &plan, false),
+        }
+    }
+
+    /// From in front once more, after what other lanes had no room for came to this one, or numbers that it had used up.
+    #[inline]
+    fn take_refilled<B: Backing>(
+        &self,
+        own: Option<usize>,
+        lane: &Lane,
+        backing: &B,
+        plan: &Plan,
+    ) -> Option<Grant> {
+        loop {
+            let leased = lane.needs_sequences();
+            if leased {
+                self.lease(&mut self.lock(), lane);
+            }
+            if !self.front.refill(lane, plan.size_bytes) && !leased {
+                return None;
+            }
+            let words = (plan.request.size_bytes, plan.request.tag);
+            if let Some((address, sequence)) = self.take_in_front(own, backing, words) {
+                return Some(self.granted(address, sequence, &plan.request));
+            }
         }
     }
 
@@ -344,6 +349,14 @@ impl State {
             scan_limit,
             |_, past| Some(u32::from(!self.is_behind_barrier(past, is_ordered))),
         )
+    }
+
+    /// The same, if it needs no call of the backing.
+    #[inline]
+    fn search_cached_ready(&self, plan: &Plan, is_ordered: bool) -> Option<u32> {
+        let found = self.search_cached(plan, SCAN_LIMIT, is_ordered)?;
+        let past = self.past_if_ready(found, plan.size_bytes, is_ordered);
+        past.map(|_| found)
     }
 
     /// A free block with clean room for a small request, as small as a few looks find, and where in it.

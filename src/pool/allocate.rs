@@ -2,77 +2,14 @@
 
 use crate::sync::MutexGuard;
 
-use super::arena::{Entry, Past};
-use super::bins::SCAN_LIMIT;
 use super::facade::{Outside, Pool};
 use super::front::lane::{Lane, KEPT_APART_ABOVE_BYTES};
+use super::plan::Plan;
 use super::ready::Made;
-use super::size::{LARGEST_REQUEST_BYTES, MIB, SMALL_LIMIT_BYTES};
 use super::state::State;
 use crate::lane;
 
-use super::{Backing, BackingError, Grant, Origin, Refusal, Request, SegmentKind, Settings};
-
-/// A request, with what the settings make of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    pub request: Request,
-    pub kind: SegmentKind,
-    /// Rounded up: what will be allocated.
-    pub size_bytes: u64,
-    /// Only blocks smaller than this may serve it.
-    pub below_bytes: u64,
-}
-
-impl Plan {
-    /// `None`: too large for any device.
-    #[inline]
-    fn of(settings: &Settings, request: Request) -> Option<Plan> {
-        if request.size_bytes > LARGEST_REQUEST_BYTES {
-            return None;
-        }
-        let small = request.size_bytes <= SMALL_LIMIT_BYTES;
-        let size_bytes = settings.rounded(request.size_bytes);
-        let oversize = settings
-            .max_split_size_bytes
-            .is_some_and(|limit| size_bytes >= limit);
-        let kind = match (request.isolated, small) {
-            (true, _) => SegmentKind::Isolated,
-            (false, true) => SegmentKind::Small,
-            (false, false) if oversize => SegmentKind::Oversize,
-            (false, false) => SegmentKind::Large,
-        };
-        let below_bytes = match kind {
-            SegmentKind::Oversize => size_bytes + oversize_slack_bytes(size_bytes),
-            _ => u64::MAX,
-        };
-        Some(Plan {
-            request,
-            kind,
-            size_bytes,
-            below_bytes,
-        })
-    }
-
-    /// The same with no more than the request needs.
-    fn tight(self, settings: &Settings) -> Plan {
-        Plan {
-            size_bytes: settings.tight(self.request.size_bytes),
-            ..self
-        }
-    }
-}
-
-/// How much larger than the request an oversize block may be, since it is handed out whole.
-fn oversize_slack_bytes(size_bytes: u64) -> u64 {
-    (size_bytes / 16).clamp(2 * MIB, 20 * MIB)
-}
-
-/// Bins, and blocks of each, looked at for clean room, before the largest block is: each is a look at the dirt of a segment.
-const CLEAN_LIMITS: (usize, usize) = (4, 4);
-
-/// Bins, and blocks of each, looked at for one that is behind a barrier, beside one that waits for one.
-const BEHIND_BARRIER_LIMITS: (usize, usize) = (4, SCAN_LIMIT);
+use super::{Backing, BackingError, Grant, Origin, Refusal, Request, SegmentKind};
 
 /// Blocks of one bin looked at before all are: thousands of one size lie free after a program's peak.
 const SLOW_SCAN_LIMIT: usize = 64;
@@ -273,7 +210,7 @@ impl Pool {
         plan: &Plan,
         ready_only: bool,
     ) -> Result<Grant, Refusal> {
-        let mut ladder = super::growth::Ladder::new(plan);
+        let mut ladder = super::ladder::Ladder::new(plan);
         ladder.ready_only |= ready_only;
         let mut drained = 0;
         let mut tightened;
@@ -326,79 +263,14 @@ impl Pool {
             }
             drained = 0;
             state = match self.grow(state, backing, plan, &mut ladder) {
-                super::growth::Step::Again(state) => state,
-                super::growth::Step::Tighter(state) => {
+                super::ladder::Step::Again(state) => state,
+                super::ladder::Step::Tighter(state) => {
                     tightened = plan.tight(&self.settings);
                     plan = &tightened;
                     state
                 }
-                super::growth::Step::Done(outcome) => return outcome,
+                super::ladder::Step::Done(outcome) => return outcome,
             };
         }
-    }
-}
-
-impl State {
-    /// The best cached block, ready or not. `is_ordered`: the backing's order is a barrier for all.
-    #[inline]
-    fn search_cached(&self, plan: &Plan, scan_limit: usize, is_ordered: bool) -> Option<u32> {
-        self.search(
-            plan.kind,
-            plan.size_bytes,
-            plan.below_bytes,
-            scan_limit,
-            |_, past| Some(u32::from(!self.is_behind_barrier(past, is_ordered))),
-        )
-    }
-
-    /// The same, if it needs no call of the backing.
-    #[inline]
-    fn search_cached_ready(&self, plan: &Plan, is_ordered: bool) -> Option<u32> {
-        let found = self.search_cached(plan, SCAN_LIMIT, is_ordered)?;
-        let past = self.past_if_ready(found, plan.size_bytes, is_ordered);
-        past.map(|_| found)
-    }
-
-    /// A free block with clean room for a small request, as small as a few looks find, and where in it.
-    fn search_clean(&self, plan: &Plan, is_ordered: bool) -> Option<(u32, u64)> {
-        let room = |entry: &Entry, past| self.clean_room(entry, past, plan.size_bytes, is_ordered);
-        let block = self.search_small(plan.size_bytes, CLEAN_LIMITS, |entry, past| {
-            room(entry, past).map(|offset_bytes| u32::from(offset_bytes > 0))
-        })?;
-        let entry = &self.blocks[block];
-        Some((block, room(entry, entry.free_past()?)?))
-    }
-
-    /// A good block that is behind a barrier, among few: after a program's peak thousands lie free.
-    fn search_behind_barrier(&self, plan: &Plan) -> Option<u32> {
-        let (limits, below_bytes) = (BEHIND_BARRIER_LIMITS, plan.below_bytes);
-        let rank = |_: &Entry, past| self.is_behind_barrier(past, false).then_some(0);
-        self.search_near(plan.kind, plan.size_bytes, below_bytes, limits, rank)
-    }
-
-    /// The best cached block that needs no call of the backing.
-    fn search_ready(&self, plan: &Plan, backing: &impl Backing) -> Option<u32> {
-        self.search_ready_in(plan.kind, plan.size_bytes, plan.below_bytes, backing)
-    }
-
-    /// The same, with the kind of segment given.
-    pub fn search_ready_in(
-        &self,
-        kind: SegmentKind,
-        size_bytes: u64,
-        below_bytes: u64,
-        backing: &impl Backing,
-    ) -> Option<u32> {
-        let sole_stream = backing.sole_stream();
-        self.search(
-            kind,
-            size_bytes,
-            below_bytes,
-            usize::MAX,
-            |entry: &Entry, past: Past| {
-                self.is_ready(entry, past, size_bytes, sole_stream)
-                    .then_some(0)
-            },
-        )
     }
 }

@@ -15,9 +15,9 @@
 //! 4 MiB the worst five lose a point, and with larger ones, up to a percent of what was ever live, `llama_gen` falls from 90.9 to 86.4 %
 //! (and with as many blocks as make a percent, of any sizes, `gpt` from 92.8 to 84.8 %).
 
-use super::allocate::Plan;
 use super::facade::Pool;
-use super::growth::Ladder;
+use super::ladder::Ladder;
+use super::plan::Plan;
 use super::size::MIB;
 use super::state::State;
 use super::Backing;

@@ -22,12 +22,12 @@
 //!
 //! # Map
 //! `request` what goes in and out; `settings`, `budget` what it may do; `facade` the lock and the ways out of it;
-//! `allocate`, `growth` an allocation; `ready` what a block needs before it is handed out, and `scrub` its fill; `ahead` memory taken
+//! `allocate`, `growth` an allocation (`plan` what it takes, `search` a free block for it, `ladder` how far it has come); `ready` what a block needs before it is handed out, and `scrub` its fill; `ahead` memory taken
 //! before it is needed; `mapped` memory that is mapped where it is needed; `free`, `hold` a free; `front` blocks freed lately, before the
 //! lock, `recycle` and `drain` how they come there and leave (`asked` which, `meeting` how many), `fold` their figures; `reclaim` giving
 //! memory back; `walk` the snapshot. Below them `state`, what the lock protects, with `cut` (blocks cut and joined), `live` (in and out of
 //! the program's hands), `clean` (what is dirty), `custody` (segments in and out) and `barriers`, made of `arena` (its blocks: `parts`,
-//! packed by `entry`), `bins`, `base_index`, `book`, `segments` (`by_address`), `bits`, `dirt`, `epochs`, `tickets`, `counters`, `hash`.
+//! packed by `entry`), `bins`, `base_index`, `book`, `segments` (`segment`, `by_address`), `bits`, `dirt`, `epochs`, `tickets`, `counters`, `hash`.
 
 mod ahead;
 mod allocate;
@@ -57,15 +57,19 @@ mod front;
 mod growth;
 mod hash;
 mod hold;
+mod ladder;
 mod live;
 mod mapped;
 mod meeting;
 mod parts;
+mod plan;
 mod ready;
 mod reclaim;
 mod recycle;
 mod request;
 mod scrub;
+mod search;
+mod segment;
 mod segments;
 mod settings;
 mod size;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::arena::{Arena, Entry, Parts, Past, Use, NONE};
+use super::arena::{Arena, Parts, Past, Use, NONE};
 use super::base_index::BaseIndex;
 use super::bins::Bins;
 use super::book::Book;
@@ -155,47 +155,6 @@ impl State {
         };
         self.epochs.subtract(past.epoch, size_bytes);
         past
-    }
-
-    /// The best free block of a kind of segment; see [`Bins::search`].
-    #[inline]
-    pub fn search(
-        &self,
-        kind: SegmentKind,
-        size_bytes: u64,
-        below_bytes: u64,
-        scan_limit: usize,
-        rank: impl Fn(&Entry, Past) -> Option<u32>,
-    ) -> Option<u32> {
-        let limits = (usize::MAX, scan_limit);
-        self.search_near(kind, size_bytes, below_bytes, limits, rank)
-    }
-
-    /// The same in so many bins, with so many blocks of each looked at.
-    #[inline]
-    pub fn search_near(
-        &self,
-        kind: SegmentKind,
-        size_bytes: u64,
-        below_bytes: u64,
-        limits: (usize, usize),
-        rank: impl Fn(&Entry, Past) -> Option<u32>,
-    ) -> Option<u32> {
-        let bins = &self.bins[bins_of(kind)?];
-        bins.search(&self.blocks, size_bytes, below_bytes, limits, rank)
-    }
-
-    /// A good free block of a small request among few, and about the largest: for a rank that is dear, and often none.
-    #[inline]
-    pub fn search_small(
-        &self,
-        size_bytes: u64,
-        limits: (usize, usize),
-        rank: impl Fn(&Entry, Past) -> Option<u32>,
-    ) -> Option<u32> {
-        let bins = &self.bins[bins_of(SegmentKind::Small)?];
-        bins.search(&self.blocks, size_bytes, u64::MAX, limits, rank)
-            .or_else(|| bins.largest())
     }
 
     /// Brings the figure of active bytes up to date. What is cached in front counts as active.

@@ -6,10 +6,10 @@
 
 use crate::sync::MutexGuard;
 
-use super::super::allocate::Plan;
 use super::super::arena::{Entry, Past};
 use super::super::facade::{Outside, Pool};
-use super::super::growth::{Ladder, Step as Rung};
+use super::super::ladder::{Ladder, Step as Rung};
+use super::super::plan::Plan;
 use super::super::segments::Segment;
 use super::super::size::{GRANULE_BYTES, LARGEST_SEGMENT_BYTES, MIB, SEGMENT_GRANULE_BYTES};
 use super::super::state::State;

@@ -1,8 +1,9 @@
 //! Where the memory comes from that a site lacks.
 
-use super::super::allocate::Plan;
 use super::super::facade::Pool;
-use super::super::growth::{share, Ladder};
+use super::super::growth::share;
+use super::super::ladder::Ladder;
+use super::super::plan::Plan;
 use super::super::size::{MIB, SEGMENT_GRANULE_BYTES};
 use super::super::state::State;
 use super::super::{Range, SegmentKind};

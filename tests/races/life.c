@@ -375,6 +375,7 @@ static void scrubs(int in_order)
     if (!in_order) OK(cuStreamCreate(&stream, 1));
     for (int round = 0; round < 40; round++) {
         OK(cuMemAlloc_v2(&p, 3 << 20));
+        if (!in_order && !round) OK(fill(p, 5000, 1, stream));
         OK(cuMemsetD8_v2(p, 1, 3 << 20));
         OK(cuMemFree_v2(p));
     }

@@ -40,6 +40,15 @@ use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void, CStr};
 use std::mem::offset_of;
 
+/// Whether one of a function's arguments is a stream.
+const fn names_stream(arguments: &[&str]) -> bool {
+    let mut at = 0;
+    while at < arguments.len() && !matches!(arguments[at].as_bytes(), b"stream") {
+        at += 1;
+    }
+    at < arguments.len()
+}
+
 /// Whether this is the form of a function for per-thread default streams.
 const fn is_twin(symbol: &str) -> bool {
     matches!(

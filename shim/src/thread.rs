@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct Thread {
     /// It is in a hook.
     pub busy: Cell<bool>,
+    /// It is ending the order of the one stream.
+    pub ends_order: Cell<bool>,
     /// What the driver's function of the row answered in this hook, if it was called.
     pub answer: Cell<Option<Status>>,
     /// Contexts that it has taken out of the registry, to end them.
@@ -50,6 +52,7 @@ thread_local! {
     static THREAD: Thread = const {
         Thread {
             busy: Cell::new(false),
+            ends_order: Cell::new(false),
             answer: Cell::new(None),
             ending: Cell::new(0),
             in_context: Cell::new(false),

@@ -5,6 +5,7 @@
  * WAY, and writes to the new block. No late write may be seen there. The last line says whether the memory came back.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,14 @@ static void call_back(void *block)
     has_called = 1;
 }
 
+/* As a tool is called back, inside a call of the program's that takes its time. */
+static P written_inside;
+static void inside(int signal)
+{
+    (void)signal;
+    has_called = !cuMemsetD8Async(written_inside, 0x55, SIZE, made);
+}
+
 /* A context of another device, with a stream and a block full of 0x55. */
 static H peer, peer_stream;
 static P peer_block;
@@ -149,6 +158,13 @@ static void use(const char *way, P block)
         may_call = 1;
         while (!has_called) usleep(100);
         write_on(made, block);
+    } else if (!strcmp(way, "inside")) {
+        OK(cuStreamCreate(&made, NON_BLOCKING));
+        written_inside = block;
+        signal(SIGALRM, inside);
+        ualarm(10000, 0);
+        OK(cuMemcpyDtoH_v2(host, block, 1)); /* waits for the late write */
+        while (!has_called) usleep(100);
     } else if (!strcmp(way, "peer")) {
         OK(cuCtxSetCurrent(peer));
         OK(cuMemcpyPeerAsync(block, context, peer_block, peer, SIZE, peer_stream));

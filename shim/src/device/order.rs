@@ -5,6 +5,7 @@
 //! holds anyway. So the order is given at first, and is lost for the whole process by the first call that
 //! * makes a second context, a green context or peer access, or begins a capture;
 //! * names any stream but the legacy one (null or 1), or is the per-thread twin (`_ptds`, `_ptsz`) of a function;
+//! * names a stream inside another call of the same thread, as a tool does that is called back;
 //! * launches a graph, whose branches run beside each other, or a kernel with an attribute by which it may start before
 //!   earlier work has ended (programmatic launches), or uses an interop interface;
 //! * looks up a function, or a private table of functions, that this version of cushion does not know, or might have
@@ -29,6 +30,7 @@
 use super::contexts;
 use crate::abi::*;
 use crate::process;
+use crate::thread;
 use once_cell::race::OnceBox;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -67,6 +69,10 @@ pub fn lose(reason: &'static str) {
 
 #[cold]
 fn end(reason: &'static str) {
+    // Not from inside a fence of its own, in which a tool may be called back.
+    let Some(_once) = Once::on_this_thread() else {
+        return;
+    };
     let _turn = match TURN.try_lock() {
         Ok(turn) => Some(turn),
         Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
@@ -86,8 +92,26 @@ fn end(reason: &'static str) {
     }
 }
 
+/// The calling thread is in [`end`].
+struct Once;
+
+impl Once {
+    fn on_this_thread() -> Option<Once> {
+        thread::with(|thread| !thread.ends_order.replace(true)).then(|| Once)
+    }
+}
+
+impl Drop for Once {
+    fn drop(&mut self) {
+        thread::with(|thread| thread.ends_order.set(false));
+    }
+}
+
 /// A reason to [`lose`] it.
 pub const OTHER_STREAM: &str = "a stream other than the legacy one was used";
+
+/// Another, for a call that no handler looks at.
+pub const INSIDE: &str = "a stream was used inside another call";
 
 /// A call of the program names this stream.
 #[inline]

@@ -57,7 +57,14 @@ macro_rules! hooks {
                 let Some(real) = entry::real(ROW) else { return NOT_FOUND };
                 // SAFETY: `real` is the driver's function of exactly this symbol, whose signature the row states.
                 let real = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> Status>(real) };
-                hooks!(@enter $kind ROW, $handler, (noted, $($argument),*), real($($argument),*) $(, $thread)?)
+                let past_the_handler = || {
+                    if const { !matches!(Kind::$kind, Kind::Count) && names_stream(&[$(stringify!($argument)),*]) } {
+                        order::lose(order::INSIDE);
+                    }
+                    // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
+                    unsafe { real($($argument),*) }
+                };
+                hooks!(@enter $kind ROW, $handler, (noted, $($argument),*), past_the_handler() $(, $thread)?)
             }
         )*
 
@@ -101,15 +108,15 @@ macro_rules! hooks {
     };
     (@enter Route $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr) => {
         // SAFETY: arguments are passed on as the caller gave them, under the caller's promise.
-        entry::look_up($row, || unsafe { $handler($($given),*) }, || unsafe { $native })
+        entry::look_up($row, || unsafe { $handler($($given),*) }, || $native)
     };
     (@enter $kind:ident $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr) => {
         // SAFETY: as above.
-        entry::enter($row, |_| unsafe { $handler($($given),*) }, || unsafe { $native })
+        entry::enter($row, |_| unsafe { $handler($($given),*) }, || $native)
     };
     (@enter $kind:ident $row:ident, $handler:path, ($($given:expr),* $(,)?), $native:expr, thread) => {
         // SAFETY: as above.
-        entry::enter($row, |thread| unsafe { $handler(thread, $($given),*) }, || unsafe { $native })
+        entry::enter($row, |thread| unsafe { $handler(thread, $($given),*) }, || $native)
     };
 }
 

@@ -201,8 +201,8 @@ pub fn reach_of(handle: CUcontext) -> Option<Reach> {
 ///
 /// # Decision: also a pool that is out of the list
 /// A context that may be about to end is taken out and may come back, with all that it had handed out. So this is over only when
-/// every pool was fenced and none was out meanwhile. What is being fenced is kept from leaving, and a thread that is ending one
-/// itself does not wait for itself.
+/// every pool was fenced and none was out meanwhile. What is being fenced is kept from leaving; and a thread that is ending one
+/// itself does not wait for itself, so not all of it is then.
 pub fn fence_all() -> bool {
     let mut fenced = Vec::new();
     loop {
@@ -221,8 +221,11 @@ pub fn fence_all() -> bool {
                 is_all = false;
             }
         }
-        if !is_unsettled(generation) || is_ending_one() {
+        if !is_unsettled(generation) {
             return is_all;
+        }
+        if is_ending_one() {
+            return false;
         }
         std::thread::yield_now();
     }

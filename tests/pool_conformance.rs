@@ -451,6 +451,37 @@ fn dirt_in_many_stretches_takes_few_fills() {
 }
 
 #[test]
+fn an_oversize_block_is_clean_as_a_whole_or_not_at_all() {
+    let settings = Settings {
+        max_split_size_bytes: Some(4 * MIB),
+        alignment_bytes: 64 * KIB,
+        growth_slack_percent: 1000,
+        ..Settings::default()
+    };
+    for capturing in [false, true] {
+        let fixture = Fixture::roomy(true, settings);
+        fixture.run(|program| {
+            let large = program.allocate(5 * MIB, false, false).unwrap();
+            program.free(0, false, false);
+            // Each the first half of what is dirty.
+            let mut clean_bytes = 0;
+            for most_bytes in [5 * MIB, 5 * MIB / 2, 5 * MIB / 4] {
+                clean_bytes += program.pool.scrub_ahead(program.backing, most_bytes);
+            }
+            let wanted_bytes = 4 * MIB + MIB / 4;
+            assert!((wanted_bytes..5 * MIB).contains(&clean_bytes));
+            // A scrub joins the short one before it.
+            program.allocate(512, false, false).unwrap();
+            program.free(0, false, false);
+            assert_eq!(program.pool.scrub_ahead(program.backing, 512), 512);
+            let small = program.allocate(wanted_bytes, capturing, false).unwrap();
+            let is_same = small.range.address == large.range.address;
+            assert_eq!(is_same, !capturing, "scrubbed, or not to be had");
+        });
+    }
+}
+
+#[test]
 fn what_is_left_of_a_dirty_block_is_scrubbed_along() {
     let fixture = Fixture::roomy(true, Settings::default());
     fixture.run(|program| {

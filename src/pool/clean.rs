@@ -38,10 +38,16 @@ impl State {
         Some(segment.address_of(start) - entry.address())
     }
 
+    /// Whether anything is dirty of what would be handed out of a block for a request of this size: all of it where blocks are
+    /// never cut.
     #[inline]
     pub fn is_dirty(&self, entry: &Entry, size_bytes: u64) -> bool {
         let segment = &self.segments[entry.segment()];
         segment.dirt.as_ref().is_some_and(|dirt| {
+            let size_bytes = match segment.kind {
+                SegmentKind::Small | SegmentKind::Large => size_bytes,
+                SegmentKind::Oversize | SegmentKind::Isolated => entry.size_bytes(),
+            };
             let (from, to) = segment.granules(entry.address(), size_bytes);
             dirt.next(from, to, true).is_some()
         })

@@ -4,16 +4,23 @@
 //! released for good (hazard 15). Contexts that never allocate are remembered by handle only, because their work can
 //! reach the memory of others.
 //!
-//! Here is the registry; `records` tells the report of its contexts, `lookup` finds whose memory an address is, `reach`
-//! whose work can reach it, `leaving` takes a context out, `primary` knows the primary ones, `observe` learns from the outcome of the program's calls.
+//! Here is the registry. `current` has the context that is current, `make` gives it its pool; `lookup` finds whose memory an address
+//! is, `reach` whose work can reach it; `leaving` takes a context out, `primary` knows the primary ones, `observe` learns from the
+//! outcome of the program's calls, and `records` tells the report of all.
 
+mod current;
 mod leaving;
 mod lookup;
+mod make;
 mod observe;
 mod primary;
 mod reach;
 mod records;
 
+pub use current::{
+    current_device, current_handle, current_place, refuses_all, with_current, with_owner,
+    with_owner_of,
+};
 pub use leaving::{put_back, take_out, Removed};
 pub use lookup::{find, find_with_owner, is_pooled, may_hold, note_segment};
 pub use observe::{drained, is_sticky, observe};
@@ -27,18 +34,16 @@ pub use reach::{
 };
 pub use records::{driver_version, note_mapped, note_unmapped, records};
 
-use leaving::{is_unsettled, once_settled};
+use current::find_pool;
+use leaving::once_settled;
 
 use super::backing::DriverBacking;
+use super::order;
 use super::scrub::Waiting;
-use super::{limits, order, settings};
 use crate::abi::*;
-use crate::route::names;
-use crate::thread::{self, Thread};
-use crate::{driver, emit, process};
-use cushion::pool::{Pool, Refusal, Usage};
+use cushion::pool::{Pool, Usage};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// A context that has allocated, with its pool.
 pub struct Context {
@@ -98,159 +103,6 @@ static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// Length of the registry's list of known contexts, with those that are leaving.
 static KNOWN_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// The current context's handle, null when there is none. An error is the driver's own: not initialised, gone at exit,
-/// the child of a fork; then the driver has the right answer to whatever was asked (hazard 26).
-pub fn current() -> Result<CUcontext, Status> {
-    let Some(driver) = driver::get() else {
-        return Err(NOT_FOUND);
-    };
-    let mut context: CUcontext = std::ptr::null_mut();
-    // SAFETY: the out-parameter is ours.
-    match unsafe { (driver.ctx_get_current)(&mut context) } {
-        SUCCESS => Ok(context),
-        code => Err(code),
-    }
-}
-
-/// The current context's handle; null when there is none or the driver refuses.
-pub fn current_handle() -> CUcontext {
-    current().unwrap_or(std::ptr::null_mut())
-}
-
-/// What the driver answers in the current context whatever is asked: that there is none, or a sticky error.
-pub fn refuses_all() -> Option<Status> {
-    match current() {
-        Ok(context) if context.is_null() => {
-            let mut device = 0;
-            // SAFETY: the out-parameter is ours. Of a host function of a stream the driver says that it may not call.
-            match driver::get().map(|driver| unsafe { (driver.ctx_get_device)(&mut device) }) {
-                None | Some(SUCCESS) => Some(INVALID_CONTEXT),
-                code => code,
-            }
-        }
-        Ok(context) => thread::with(|thread| {
-            remembered(thread, context, |context| context.dead(), find_pool).flatten()
-        }),
-        Err(code) => Some(code),
-    }
-}
-
-/// Runs `with` on the current context, making its pool if this is its first allocation. `None`: no context is current,
-/// and the driver has the right answer to whatever was asked.
-#[inline(always)]
-pub fn with_current<R>(thread: &Thread, with: impl FnOnce(&Context) -> R) -> Option<R> {
-    remembered(thread, current().ok()?, with, find_or_make)
-}
-
-#[inline(always)]
-fn remembered<R>(
-    thread: &Thread,
-    handle: CUcontext,
-    with: impl FnOnce(&Context) -> R,
-    find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
-) -> Option<R> {
-    let generation = GENERATION.load(Ordering::Acquire);
-    let last = thread.last.get();
-    let is_known = last.handle == handle as usize && last.generation == generation;
-    if !is_known || last.context.is_null() || thread.in_context.get() {
-        return anew(thread, handle, generation, with, find);
-    }
-    thread.in_context.set(true);
-    // SAFETY: the thread's keeper has it as long as `last` names it, and nothing changes that while `in_context`.
-    let result = with(unsafe { &*last.context });
-    thread.in_context.set(false);
-    Some(result)
-}
-
-/// The context is not the one that the thread remembers, or it is being used further up: then it is looked up.
-#[cold]
-fn anew<R>(
-    thread: &Thread,
-    handle: CUcontext,
-    generation: u64,
-    with: impl FnOnce(&Context) -> R,
-    find: impl FnOnce(CUcontext) -> Option<Arc<Context>>,
-) -> Option<R> {
-    if handle.is_null() {
-        return None;
-    }
-    let context = find(handle)?;
-    if !thread.in_context.get() {
-        thread.remember(handle as usize, generation, &context);
-    }
-    Some(with(&context))
-}
-
-fn find_pool(handle: CUcontext) -> Option<Arc<Context>> {
-    once_settled(handle, |registry| {
-        let of_handle = |c: &&Arc<Context>| c.backing.context == handle as usize;
-        registry.pools.iter().find(of_handle).cloned()
-    })
-}
-
-fn find_or_make(handle: CUcontext) -> Option<Arc<Context>> {
-    if let Some(found) = find_pool(handle) {
-        return Some(found);
-    }
-    let driver = driver::get()?;
-    let mut device: CUdevice = 0;
-    // SAFETY: the out-parameter is ours; `handle` is current on this thread.
-    if unsafe { (driver.ctx_get_device)(&mut device) } != SUCCESS {
-        return None;
-    }
-    note_created(handle, device);
-    // A reset primary context lives on under its old handle, and nobody need retain it anew.
-    if primary::is_of(handle, device) {
-        note_primary(handle, device);
-    }
-    let mut version = 0;
-    // SAFETY: the out-parameter is ours.
-    if unsafe { (driver.driver_get_version)(&mut version) } == SUCCESS {
-        records::note_driver_version(version);
-        if version > names::NEWEST {
-            order::lose("the driver is newer than this version of cushion");
-        }
-    }
-    emit::start();
-    let budget = limits::budget(device);
-    let made = Arc::new(Context {
-        serial: serial_of(handle),
-        pool: Pool::new(settings::pool(device), budget),
-        backing: DriverBacking::new(handle, device),
-        waiting: Waiting::default(),
-        dead: AtomicI32::new(SUCCESS),
-    });
-    let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = registry
-        .pools
-        .iter()
-        .find(|c| c.backing.context == handle as usize)
-    {
-        return Some(found.clone());
-    }
-    registry.pools.push(made.clone());
-    drop(registry);
-    take_ahead(&made);
-    Some(made)
-}
-
-/// Takes the memory that the user wants taken before it is needed. A program that would have lived without still does.
-fn take_ahead(context: &Context) {
-    if let Err(refusal) = context.pool.preallocate(&context.backing) {
-        let why = match refusal {
-            Refusal::Limit { .. } => "the limit is smaller".to_owned(),
-            Refusal::Failed(code) => format!("the driver answers {code}"),
-            _ => "the driver has not so much memory".to_owned(),
-        };
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            process::say(&format!(
-                "CUSHION_PREALLOCATE: not all could be taken: {why}"
-            ))
-        });
-    }
-}
 
 fn serial_of(handle: CUcontext) -> u64 {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
@@ -335,24 +187,6 @@ pub fn all() -> Vec<Arc<Context>> {
         .clone()
 }
 
-/// The current context's device.
-pub fn current_device() -> Option<CUdevice> {
-    let driver = driver::get()?;
-    let mut device: CUdevice = 0;
-    // SAFETY: the out-parameter is ours.
-    (unsafe { (driver.ctx_get_device)(&mut device) } == SUCCESS).then_some(device)
-}
-
-/// The serial of the current context and its device: what a ledger entry says of where it was made.
-pub fn current_place() -> (u64, CUdevice) {
-    let handle = current_handle() as usize;
-    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    match registry.known.iter().find(|k| k.backing.context == handle) {
-        Some(known) => (known.backing.serial, known.backing.device),
-        None => (0, 0),
-    }
-}
-
 /// What the pools of one device hold together.
 pub fn usage_of_device(device: CUdevice) -> Usage {
     let mut sum = Usage::default();
@@ -368,47 +202,4 @@ pub fn usage_of_device(device: CUdevice) -> Usage {
         sum.borrowed_bytes += usage.borrowed_bytes;
     }
     sum
-}
-
-/// Runs `with` on the pools until one owns what it looks for: the current context's first.
-///
-/// # Errors
-/// The driver's code when it is not to be talked to: not initialised, gone at exit, the child of a fork.
-pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
-    thread::with(|thread| with_owner_of(thread, |context, _| with(context)))
-}
-
-/// Whether the context is the current one.
-pub type IsCurrent = bool;
-
-/// The same, with the calling thread's storage at hand.
-///
-/// # Errors
-/// As [`with_owner`].
-#[inline(always)]
-pub fn with_owner_of<R>(
-    thread: &Thread,
-    mut with: impl FnMut(&Context, IsCurrent) -> Option<R>,
-) -> Result<Option<R>, Status> {
-    let mut tried = 0;
-    let with_current = |context: &Context| {
-        tried = context.serial;
-        with(context, true)
-    };
-    let found = remembered(thread, current()?, with_current, find_pool);
-    if let Some(Some(result)) = found {
-        return Ok(Some(result));
-    }
-    loop {
-        let generation = GENERATION.load(Ordering::Acquire);
-        let found = all()
-            .iter()
-            .filter(|context| context.serial != tried)
-            .find_map(|context| with(context, false));
-        if found.is_some() || !is_unsettled(generation) {
-            return Ok(found);
-        }
-        // One that is out may come back, and whatever it owns is no other's until then.
-        std::thread::yield_now();
-    }
 }

@@ -48,6 +48,23 @@ fn records() -> impl Iterator<Item = (&'static str, f64, f64, Trace)> {
 }
 
 #[test]
+fn a_small_pool_does_not_give_segments_back_for_ever() {
+    let trace = trace::read("streams");
+    let [ten, twenty] = [10, 20].map(|times| {
+        let outcome = trace::replay(&trace.times(times), fast());
+        show("streams", &format!("{times} times"), &trace, &outcome);
+        outcome
+    });
+    let later = twenty.driver_calls() - ten.driver_calls();
+    assert!(
+        later * 20 < ten.driver_calls(),
+        "{later} calls in the second ten"
+    );
+    let more_bytes = twenty.peak_reserved_bytes - trace::replay(&trace, fast()).peak_reserved_bytes;
+    assert!(more_bytes <= 32 * MIB, "{more_bytes} bytes more");
+}
+
+#[test]
 fn reserves_little_more_than_is_live() {
     for (name, least_percent, most_calls, trace) in records() {
         let outcome = trace::replay(&trace, fast());

@@ -77,6 +77,7 @@ mod snapshot;
 mod state;
 mod tickets;
 mod walk;
+mod wear;
 
 pub use backing::{Backing, BackingError, Fence, Pages, Range, ScrubTicket};
 pub use barriers::Mark;

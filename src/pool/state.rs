@@ -15,6 +15,7 @@ use super::epochs::{Epochs, Seen};
 use super::mapped::Mapped;
 use super::segments::Segments;
 use super::tickets::Tickets;
+use super::wear::Wear;
 use super::{PoolStats, SegmentKind};
 
 /// An exported block: how often, and where it is.
@@ -49,6 +50,8 @@ pub(super) struct State {
     pub dirty_hints: VecDeque<u32>,
     /// The scrub started last, if it was ahead of need and short.
     pub short_scrub: Option<u64>,
+    /// What it has paid for being tight.
+    pub wear: Wear,
     /// What the pool knows of the blocks in front.
     pub front: Book,
     /// Handles and holes of the mapped segments.
@@ -93,6 +96,7 @@ impl State {
             waiting: 0,
             dirty_hints: VecDeque::new(),
             short_scrub: None,
+            wear: Wear::default(),
             front: Book::default(),
             mapped: Mapped::new(),
             bins: [Bins::new(), Bins::new(), Bins::new()],

@@ -1,6 +1,6 @@
 //! Reads recorded allocation traces and runs them through a pool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
@@ -65,6 +65,33 @@ pub fn read(name: &str) -> Trace {
         events,
         torch_peak_bytes: figure(&header, "peak_reserved"),
         torch_calls: figure(&header, "segments"),
+    }
+}
+
+impl Trace {
+    /// The same so many times over, each time to the end of all that is live.
+    pub fn times(&self, times: u32) -> Trace {
+        let ids = |event: &Event| match *event {
+            Event::Allocate { id, .. } | Event::Free { id } => id,
+        };
+        let most = self.events.iter().map(ids).max().map_or(0, |id| id + 1);
+        let mut events = Vec::new();
+        for turn in 0..times {
+            let mut live = BTreeSet::new();
+            for event in &self.events {
+                let id = ids(event) + turn * most;
+                events.push(match *event {
+                    Event::Allocate { size_bytes, .. } => Event::Allocate { id, size_bytes },
+                    Event::Free { .. } => Event::Free { id },
+                });
+                match event {
+                    Event::Allocate { .. } => live.insert(id),
+                    Event::Free { .. } => live.remove(&id),
+                };
+            }
+            events.extend(live.into_iter().map(|id| Event::Free { id }));
+        }
+        Trace { events, ..*self }
     }
 }
 

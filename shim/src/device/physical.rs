@@ -1,6 +1,6 @@
 //! Physical memory of the virtual memory functions: what is still taken from the device, and since when.
 //!
-//! A handle is not the memory. Programs release it as soon as it is mapped (JAX does), and the memory lives on until it
+//! A handle is not the memory. Some release it as soon as it is mapped, and the memory lives on until it
 //! is unmapped; and a handle's number can then name other memory. So the ledger's key is a number of our own, and the
 //! memory counts until its last handle is released and its last mapping is gone.
 

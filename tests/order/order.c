@@ -1,4 +1,4 @@
-/* usage: order WAY [large]    order race US [large]    Late work of the legacy stream, and the first use of another one.
+/* usage: order WAY [large]    order race US [large]    order ending thread|self    Late work of the legacy stream, and the first use of another one.
  *
  * A kernel on the legacy stream writes late to a block, the block is freed, and a new block of that size is made: with one stream in
  * the process the pool may hand out the same memory at once. Then work reaches another stream for the first time, in the given
@@ -17,6 +17,7 @@ typedef uint64_t P;
 int cuInit(unsigned);
 int cuDevicePrimaryCtxRetain(H *, int);
 int cuCtxCreate_v2(H *, unsigned, int);
+int cuCtxDestroy_v2(H);
 int cuCtxSetCurrent(H);
 int cuCtxSynchronize(void);
 int cuStreamQuery(H);
@@ -95,6 +96,47 @@ static void inside(int signal)
 {
     (void)signal;
     has_called = !cuMemsetD8Async(written_inside, 0x55, SIZE, made);
+}
+
+/* The end of a context waits for a host function, and that for a thread, or for itself, in a call that ends the order. */
+static volatile int may_return;
+static void *look_up(void *unused)
+{
+    const void *table;
+    (void)unused;
+    usleep(100000);
+    cuGetExportTable(&table, "0123456789abcdef");
+    may_return = 1;
+    return NULL;
+}
+static void await_other(void *unused)
+{
+    (void)unused;
+    while (!may_return) usleep(100);
+}
+static void call_late(void *block)
+{
+    usleep(200000);
+    for (int i = 0; i < 3; i++)
+        if (!cuMemsetD8Async((P)block, 0, 1, made)) printf("set in a host function\n");
+}
+static void end_context(const char *by)
+{
+    H other;
+    P block;
+    pthread_t thread;
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuStreamCreate(&made, NON_BLOCKING));
+    OK(cuMemAlloc_v2(&block, SIZE));
+    if (!strcmp(by, "thread")) {
+        OK(cuLaunchHostFunc(NULL, await_other, NULL));
+        pthread_create(&thread, NULL, look_up, NULL);
+    } else {
+        OK(cuLaunchHostFunc(NULL, call_late, (void *)block));
+    }
+    OK(cuCtxDestroy_v2(other));
+    if (!strcmp(by, "thread")) pthread_join(thread, NULL);
+    printf("ended\n");
 }
 
 /* A context of another device, with a stream and a block full of 0x55. */
@@ -250,6 +292,11 @@ int main(int count, char **argument)
     H module;
     P block, again;
     if (count < 2) return 3;
+    if (!strcmp(argument[1], "ending")) {
+        OK(cuInit(0));
+        end_context(argument[2]);
+        return 0;
+    }
     if (!strcmp(argument[count - 1], "large")) SIZE = LARGE;
     OK(cuInit(0));
     OK(cuDevicePrimaryCtxRetain(&context, 0));

@@ -33,6 +33,7 @@ use crate::process;
 use crate::thread;
 use once_cell::race::OnceBox;
 use std::ffi::c_int;
+use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -63,7 +64,8 @@ pub fn reason() -> Option<&'static str> {
 #[inline]
 pub fn lose(reason: &'static str) {
     if STATE.load(Ordering::Acquire) != LOST {
-        end(reason);
+        // Also outside what keeps a panic from unwinding into the program.
+        let _ = catch_unwind(|| end(reason));
     }
 }
 

@@ -1,10 +1,11 @@
 //! A context leaves: out of the registry before the driver may end it, and back if it lives on.
 
+use super::reach::is_behind_barrier;
 use super::records::amend;
 use super::{Context, Known, Registry, GENERATION, REGISTRY};
 use crate::abi::*;
 use crate::device::capture::{self, Capturing};
-use crate::device::{pages::peers, share};
+use crate::device::{order, pages::peers, share};
 use crate::{emit, thread, trace};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -117,8 +118,15 @@ pub fn put_back(mut removed: Removed) {
     capture::put_back(std::mem::take(&mut removed.captures));
     let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
     registry.known.extend(removed.known.take());
-    registry.pools.extend(removed.pool.take());
-    // It is looked for again from when `removed` goes, which is at the end of this, after the lock.
+    let pool = removed.pool.take();
+    registry.pools.extend(pool.clone());
+    drop(registry);
+    // It is looked for again from now on.
+    drop(removed);
+    if !order::is_given() {
+        // Who took the order away may not have waited for it.
+        pool.iter().for_each(|pool| _ = is_behind_barrier(pool));
+    }
 }
 
 /// How many are leaving: for those who found nothing, without the lock.

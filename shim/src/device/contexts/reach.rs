@@ -11,8 +11,9 @@ use crate::device::order;
 use crate::driver;
 use crate::process;
 use cushion::pool::{Backing, BackingError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A context that is being used: whoever is about to end it waits until nobody has one of these.
 ///
@@ -203,6 +204,11 @@ pub fn reach_of(handle: CUcontext) -> Option<Reach> {
 /// A context that may be about to end is taken out and may come back, with all that it had handed out. So this is over only when
 /// every pool was fenced and none was out meanwhile. What is being fenced is kept from leaving; and a thread that is ending one
 /// itself does not wait for itself, so not all of it is then.
+///
+/// # Decision: not for ever
+/// The end of a context waits for its host functions, and one of them may wait for this thread, or be it. So the process waits
+/// for [`PATIENCE`] in all: a release that is not the last takes far less, and a context that ends needs no fence. One that comes
+/// back after all is fenced then ([`super::put_back`]).
 pub fn fence_all() -> bool {
     let mut fenced = Vec::new();
     loop {
@@ -224,15 +230,23 @@ pub fn fence_all() -> bool {
         if !is_unsettled(generation) {
             return is_all;
         }
-        if is_ending_one() {
+        if is_ending_one() || WAITED_US.load(Ordering::Relaxed) >= PATIENCE.as_micros() as u64 {
             return false;
         }
-        std::thread::yield_now();
+        let started = Instant::now();
+        std::thread::sleep(PAUSE);
+        WAITED_US.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 }
 
+/// How long calls wait for contexts that are out of the list, all together.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_micros(50);
+static WAITED_US: AtomicU64 = AtomicU64::new(0);
+
 /// Puts all work that can reach a context's memory behind a barrier, or waits for it; whether it has ended or is there.
-fn is_behind_barrier(context: &Context) -> bool {
+pub(super) fn is_behind_barrier(context: &Context) -> bool {
     let fenced = context.backing.fence().map(drop);
     match fenced.or_else(|_| context.backing.synchronize_now()) {
         Ok(()) => true,

@@ -64,13 +64,17 @@ pub fn reason() -> Option<&'static str> {
 #[inline]
 pub fn lose(reason: &'static str) {
     if STATE.load(Ordering::Acquire) != LOST {
-        // Also outside what keeps a panic from unwinding into the program.
-        let _ = catch_unwind(|| end(reason));
+        end(reason);
     }
 }
 
+/// Rows call it outside what keeps a panic from unwinding into the program.
 #[cold]
 fn end(reason: &'static str) {
+    let _ = catch_unwind(|| take_away(reason));
+}
+
+fn take_away(reason: &'static str) {
     // Not from inside a fence of its own, in which a tool may be called back.
     let Some(_once) = Once::on_this_thread() else {
         return;
@@ -94,7 +98,7 @@ fn end(reason: &'static str) {
     }
 }
 
-/// The calling thread is in [`end`].
+/// The calling thread is in [`take_away`].
 struct Once;
 
 impl Once {

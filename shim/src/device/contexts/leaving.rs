@@ -123,9 +123,9 @@ pub fn put_back(mut removed: Removed) {
     drop(registry);
     // It is looked for again from now on.
     drop(removed);
-    if !order::is_given() {
+    if let Some(pool) = pool.filter(|_| !order::is_given()) {
         // Who took the order away may not have waited for it.
-        pool.iter().for_each(|pool| _ = is_behind_barrier(pool));
+        is_behind_barrier(&pool);
     }
 }
 

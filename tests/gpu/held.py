@@ -1,7 +1,7 @@
 """Runs a Python script, but holds it before its first line. usage: held.py MODULE,... SCRIPT [ARGUMENT...]
 
-Loads the modules (seconds, for frameworks), says "ready", and waits for a line; at the end of the input it leaves. So several can be started
-ahead on a machine's other cores while one has the GPU: a module that is loaded does not use it.
+Loads the modules (seconds, for frameworks), says "ready", and waits for a line; at the end of the input it leaves. So several can load
+side by side before one has the GPU: a module that is loaded does not use it.
 """
 import importlib
 import os

@@ -1,10 +1,11 @@
 """Steps of real programs, timed side by side: each workload under its variants, in rounds, every other round in the opposite order.
 
-One process at a time has the GPU; the next few are started ahead and load their modules meanwhile (tests/gpu/held.py), since loading takes
-several times as long as what is measured.
+Loading takes several times as long as what is measured, so some processes load their modules side by side (tests/gpu/held.py). Then they run
+one after the other, and while one is measured nothing else does anything.
 """
 import collections
 import importlib.metadata
+import itertools
 import os
 import selectors
 import signal
@@ -16,9 +17,9 @@ import time
 
 GPU = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
 
-# Processes started ahead: each takes a core and some GiB of host memory. With six of them the short steps, which the host bounds, took from
-# as long to twice as long; with one or two, and seconds of steps, they repeat within some percent.
-AHEAD = 2
+# Processes that load side by side: each takes a core and some GiB of host memory. They do so before any of them is measured: beside even
+# two that were loading, the short steps, which the host bounds, took up to twice as long.
+AT_ONCE = 8
 # Rounds of a variant that is slow and has no target of its own: both orders.
 ROUNDS_UNCACHED = 2
 # Without any pool a run of these takes half a minute and more.
@@ -75,6 +76,7 @@ class Held:
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0,
                                         start_new_session=True)
+        self.is_ready = False
 
     def _line(self, end):
         """The next line, or nothing at the end of the output, or when the time is over."""
@@ -84,11 +86,15 @@ class Held:
                 return ""
         return self.process.stdout.readline().decode(errors="replace")
 
+    def load(self, end):
+        """Waits until it has loaded its modules, or ended."""
+        self.is_ready = self._line(end).strip() == "ready"
+
     def run(self, end):
         """Lets it go: exit status (124 past its time), last line of output, stderr."""
         last = ""
         try:
-            if self._line(end).strip() == "ready":
+            if self.is_ready:
                 self.process.stdin.write(b"go\n")
                 self.process.stdin.flush()
                 while line := self._line(end):
@@ -130,20 +136,21 @@ def measure(runs, known, environment, report, end, script=None):
 
     runs, ahead, longest = iter(runs), collections.deque(), {}
     try:
-        for run in runs:
-            ahead.append(start(run))
-            if len(ahead) > AHEAD:
-                break
-        while ahead:
-            (number, name, variant), held = ahead.popleft()
-            # One that would be killed on its way is not begun.
-            if longest.get((name, variant), 10.0) > end - time.monotonic():
-                held.close()
+        while True:
+            ahead.extend(start(run) for run in itertools.islice(runs, AT_ONCE))
+            if not ahead:
                 return
-            began = time.monotonic()
-            yield (number, name, variant, *held.run(end))
-            longest[name, variant] = time.monotonic() - began
-            ahead.extend(start(run) for run in [next(runs, None)] if run)
+            for _, held in ahead:
+                held.load(end)
+            while ahead:
+                (number, name, variant), held = ahead.popleft()
+                # One that would be killed on its way is not begun.
+                if longest.get((name, variant), 10.0) > end - time.monotonic():
+                    held.close()
+                    return
+                began = time.monotonic()
+                yield (number, name, variant, *held.run(end))
+                longest[name, variant] = time.monotonic() - began
     finally:
         for _, held in ahead:
             held.close()

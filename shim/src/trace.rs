@@ -8,12 +8,13 @@ use crate::device::settings;
 use crate::emit;
 use crate::ledger::{self, Kind};
 use crate::process;
-use cushion::config::ReportTarget;
+use cushion::config::{ReportTarget, Warning};
 use cushion::ledger::Tag;
 use cushion::trace::{Action, Event, Recorded, TraceOptions, TraceWriter};
 use once_cell::sync::OnceCell;
 use std::cell::Cell;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ const OFF: u8 = 1;
 const ON: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNASKED);
 static WRITER: OnceCell<TraceWriter> = OnceCell::new();
+static PATH: OnceCell<PathBuf> = OnceCell::new();
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 /// Sites whose names are in the file.
 static NAMED_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -161,11 +163,13 @@ fn open(writer: &TraceWriter) -> bool {
     if STATE.load(Ordering::Acquire) == OFF {
         return false;
     }
-    let path = pattern.path(
-        &emit::path_facts(),
-        process::start_directory().unwrap_or("/".as_ref()),
-    );
-    match writer.open(&path, &emit::trace_header()) {
+    let path = PATH.get_or_init(|| {
+        pattern.path(
+            &emit::path_facts(),
+            process::start_directory().unwrap_or("/".as_ref()),
+        )
+    });
+    match writer.open(path, &emit::trace_header()) {
         Ok(()) => IS_OPEN.store(true, Ordering::Release),
         Err(error) => give_up(&error),
     }
@@ -190,6 +194,9 @@ fn name_sites(writer: &TraceWriter) {
 
 fn give_up(error: &io::Error) {
     if STATE.swap(OFF, Ordering::AcqRel) != OFF {
-        process::say(&format!("cannot write the trace: {error}"));
+        let path = PATH.get().map(|path| path.display().to_string());
+        let path = path.unwrap_or_default();
+        let line = Warning::new(format!("cannot write trace {path}: {error}"));
+        process::say(line.message());
     }
 }

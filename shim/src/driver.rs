@@ -58,6 +58,7 @@ functions! {
     required event_synchronize = c"cuEventSynchronize"(CUevent);
     required mem_alloc = c"cuMemAlloc_v2"(*mut CUdeviceptr, usize);
     required mem_free = c"cuMemFree_v2"(CUdeviceptr);
+    required mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
     required memset_d8_async = c"cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     required primary_retain = c"cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
     required primary_release = c"cuDevicePrimaryCtxRelease_v2"(CUdevice);
@@ -74,7 +75,6 @@ functions! {
     /// Since CUDA 12.0.
     optional ctx_get_id = c"cuCtxGetId"(CUcontext, *mut u64);
     optional mem_get_address_range = c"cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
-    optional mem_get_info = c"cuMemGetInfo_v2"(*mut usize, *mut usize);
     optional stream_is_capturing = c"cuStreamIsCapturing"(CUstream, *mut c_int);
     /// Since CUDA 9.2.
     optional stream_get_context = c"cuStreamGetCtx"(CUstream, *mut CUcontext);
@@ -139,7 +139,7 @@ impl Driver {
             device_attribute: self.device_attribute?,
             address_reserve: self.mem_address_reserve?,
             address_free: self.mem_address_free?,
-            get_info: self.mem_get_info?,
+            get_info: self.mem_get_info,
             create: self.mem_create?,
             map: self.mem_map?,
             unmap: self.mem_unmap?,

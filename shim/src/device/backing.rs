@@ -175,14 +175,46 @@ impl DriverBacking {
         for other in &reach {
             // What is recorded here is later than for the contexts before it, which is harmless: each record is before
             // all waits that matter, those of the contexts that get the memory next.
-            other.backing().with_event(driver, |event| {
+            let mut passed_on = Ok(());
+            let recorded = other.backing().with_event(driver, |event| {
                 in_gate(|| {
                     other.backing().record(events, event)?;
-                    each(&reach, event)
+                    passed_on = each(&reach, event);
+                    Ok(())
                 })
-            })?;
+            });
+            self.unless_dead(other.backing(), recorded)?;
+            passed_on?;
         }
         Ok(())
+    }
+
+    /// What came of asking `other` for its part. One that has died of an error has no work left, and the error is not this one's to tell.
+    fn unless_dead(
+        &self,
+        other: &DriverBacking,
+        outcome: Result<(), BackingError>,
+    ) -> Result<(), BackingError> {
+        match outcome {
+            Err(BackingError::Failed(code))
+                if other.context != self.context && contexts::is_sticky(code) =>
+            {
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Makes later work of all that can reach this one's memory wait for `event`. Inside the gate only.
+    fn wait_in_all(
+        &self,
+        reach: &[Reach],
+        events: &ContextEvents,
+        event: CUevent,
+    ) -> Result<(), BackingError> {
+        reach.iter().try_for_each(|other| {
+            self.unless_dead(other.backing(), other.backing().wait(events, event))
+        })
     }
 
     /// A barrier of this context alone, whose event is kept.
@@ -236,12 +268,13 @@ impl DriverBacking {
         patient: bool,
     ) -> Result<(), BackingError> {
         contexts::each_reaching(self, patient, |backing| {
-            backing.with_event(driver, |event| {
+            let waited = backing.with_event(driver, |event| {
                 in_gate(|| backing.record(events, event))?;
                 let _shield = Shield::raise(driver);
                 // SAFETY: the event is ours and alive.
                 check(unsafe { (driver.event_synchronize)(event) })
-            })
+            });
+            self.unless_dead(backing, waited)
         })
     }
 
@@ -253,9 +286,11 @@ impl DriverBacking {
         patient: bool,
     ) -> Result<(), BackingError> {
         contexts::each_reaching(self, patient, |backing| {
-            let _current = backing.enter(driver)?;
-            // SAFETY: no arguments; the context is current.
-            in_gate(|| check(unsafe { (driver.ctx_synchronize)() }))
+            let waited = backing.enter(driver).and_then(|_current| {
+                // SAFETY: no arguments; the context is current.
+                in_gate(|| check(unsafe { (driver.ctx_synchronize)() }))
+            });
+            self.unless_dead(backing, waited)
         })
     }
 }
@@ -308,9 +343,7 @@ impl Backing for DriverBacking {
         }
         self.record_all(driver, events, |reach, event| match reach {
             [] => self.wait(events, event),
-            _ => reach
-                .iter()
-                .try_for_each(|other| other.backing().wait(events, event)),
+            _ => self.wait_in_all(reach, events, event),
         })
         .map(|()| Fence::UNWATCHED)
     }
@@ -371,11 +404,7 @@ impl Backing for DriverBacking {
             return in_gate(|| self.wait(events, event));
         }
         let reach = contexts::reaching(self).ok_or(BackingError::Unavailable)?;
-        in_gate(|| {
-            reach
-                .iter()
-                .try_for_each(|other| other.backing().wait(events, event))
-        })
+        in_gate(|| self.wait_in_all(&reach, events, event))
     }
 
     fn sole_stream(&self) -> bool {

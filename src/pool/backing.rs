@@ -70,6 +70,19 @@ pub trait Backing {
     /// After [`BackingError::Failed`] some of the filling may have been queued, to run at any time.
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError>;
 
+    /// The same for ranges that are all behind a barrier, or fresh: work submitted since that barrier need not have ended, and may not
+    /// end before the program does what it wants the memory for.
+    ///
+    /// # Errors
+    /// As [`Backing::begin_scrub`].
+    fn begin_scrub_behind_barrier(
+        &self,
+        ranges: &[Range],
+        byte: u8,
+    ) -> Result<ScrubTicket, BackingError> {
+        self.begin_scrub(ranges, byte)
+    }
+
     /// All work submitted after this call runs after the scrub of `ticket` and of every earlier one. The host does not wait.
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError>;
 

@@ -67,7 +67,8 @@ impl Pool {
     ) -> Made<'a> {
         let ticket = state.tickets.issued();
         let past = Past { epoch: 0, ticket };
-        if backing.sole_stream() {
+        // A fence would have later work wait for all that was submitted since, too.
+        if backing.sole_stream() || state.epochs.unfenced_bytes == 0 {
             return self.join(state, backing, past);
         }
         self.fence(state, backing, past)

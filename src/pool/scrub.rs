@@ -1,4 +1,9 @@
 //! Filling dirty memory, so that it can be handed out (CLEAN): for a request that needs it, and ahead of need.
+//!
+//! # Decision: a scrub waits for no more than it must
+//! What is behind a barrier already is scrubbed at once, and not behind the work of this moment: later work waits for the scrub, and
+//! would wait for that work, too. Natively an allocation waits for nothing, so a program may have a stream wait for what it does
+//! later (a word that is written, a host function), and would hang.
 
 use super::arena::Past;
 use super::facade::{Outside, Pool};
@@ -24,6 +29,8 @@ struct Batch {
     taken: Vec<(u32, Past)>,
     ranges: Vec<Range>,
     bytes: u64,
+    /// Not all of it is behind a barrier.
+    is_unfenced: bool,
 }
 
 fn total_bytes(ranges: &[Range]) -> u64 {
@@ -70,7 +77,9 @@ impl Pool {
     ) -> Made<'a> {
         close_gaps(&mut own, RANGES_OWN);
         let own_bytes = total_bytes(&own);
-        let along = state.gather(ALONG_BYTES, RANGES_ALONG);
+        let is_fenced = state.epochs.is_fenced(past.epoch);
+        let mut along = state.gather(ALONG_BYTES, RANGES_ALONG, is_fenced);
+        along.is_unfenced |= !is_fenced;
         match self.begin_scrub(state, backing, own, along, byte) {
             Outside::Forgotten(_) => Made::Forgotten,
             Outside::Back(mut state, Ok(ticket)) => {
@@ -90,8 +99,8 @@ impl Pool {
         }
     }
 
-    /// Starts filling `own`, ranges of a block in the caller's hands, and a batch, which goes back into the free lists. The
-    /// answer is the scrub in the numbering of `tickets`.
+    /// Starts filling `own`, ranges of a block in the caller's hands, and a batch, which goes back into the free lists; both are behind a
+    /// barrier if the batch says so. The answer is the scrub in the numbering of `tickets`.
     fn begin_scrub<'a, B: Backing>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -103,11 +112,19 @@ impl Pool {
         let mut ranges = own;
         ranges.extend(&batch.ranges);
         state.join_ranges(&mut ranges);
-        let mark = state.mark();
-        match self.outside(state, || backing.begin_scrub(&ranges, byte)) {
+        // One that begins at once is no barrier for what was freed.
+        let closed = match batch.is_unfenced {
+            true => state.mark().epoch(),
+            false => 0,
+        };
+        let begin = || match batch.is_unfenced {
+            true => backing.begin_scrub(&ranges, byte),
+            false => backing.begin_scrub_behind_barrier(&ranges, byte),
+        };
+        match self.outside(state, begin) {
             Outside::Forgotten(answer) => Outside::Forgotten(answer.map(|ticket| ticket.0)),
             Outside::Back(mut state, answer) => {
-                let begun = answer.map(|ticket| state.tickets.begin(ticket, mark.epoch()));
+                let begun = answer.map(|ticket| state.tickets.begin(ticket, closed));
                 state.scrubbed(batch, begun.as_ref().copied());
                 Outside::Back(state, begun)
             }
@@ -122,7 +139,7 @@ impl Pool {
             return 0;
         };
         let mut state = self.lock();
-        let batch = state.gather(max_bytes, RANGES_AHEAD);
+        let batch = state.gather(max_bytes, RANGES_AHEAD, false);
         if batch.taken.is_empty() {
             return 0;
         }
@@ -143,13 +160,20 @@ impl Pool {
 
 impl State {
     /// Takes dirty blocks, those freed last first, and says what of them to fill: at most so many bytes (to the granule) and
-    /// ranges; of a block that has more, the first part.
-    fn gather(&mut self, max_bytes: u64, max_ranges: usize) -> Batch {
+    /// ranges; of a block that has more, the first part. If asked, only blocks that are behind a barrier.
+    fn gather(&mut self, max_bytes: u64, max_ranges: usize, only_fenced: bool) -> Batch {
         let mut batch = Batch::default();
+        let mut left_out = Vec::new();
         while batch.bytes < max_bytes && batch.ranges.len() < max_ranges {
             let Some(block) = self.next_dirty_hint() else {
                 break;
             };
+            let past = self.blocks[block].free_past().unwrap_or(Past::FRESH);
+            let is_fenced = self.epochs.is_fenced(past.epoch);
+            if only_fenced && !is_fenced {
+                left_out.push(block);
+                continue;
+            }
             let (left_bytes, left) = (max_bytes - batch.bytes, max_ranges - batch.ranges.len());
             let mut dirty = self.dirty_ranges(block, left_bytes, left);
             let mut bytes = total_bytes(&dirty);
@@ -166,6 +190,10 @@ impl State {
             batch.taken.push((block, past));
             batch.bytes += bytes;
             batch.ranges.extend(dirty);
+            batch.is_unfenced |= !is_fenced;
+        }
+        for block in left_out.into_iter().rev() {
+            self.hint_dirt(block);
         }
         batch
     }

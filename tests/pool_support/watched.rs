@@ -30,6 +30,8 @@ pub fn set_capturing(capturing: bool) {
 struct Scrub {
     ticket: u64,
     begun: u64,
+    /// What was submitted before this is behind it; 0: nothing is.
+    covers: u64,
     ranges: Vec<Range>,
 }
 
@@ -341,6 +343,62 @@ impl Watched {
     }
 }
 
+impl Watched {
+    fn scrub(
+        &self,
+        ranges: &[Range],
+        byte: u8,
+        is_behind_barrier: bool,
+    ) -> Result<ScrubTicket, BackingError> {
+        let begun = match self.enter(true) {
+            Ok(begun) => begun,
+            Err(error) => {
+                // Some of it was queued before the call failed.
+                let mut truth = self.truth.lock().unwrap();
+                let begun = truth.now;
+                if let (BackingError::Failed(_), Some(&range)) = (error, ranges.first()) {
+                    truth.used.push((range, begun));
+                }
+                return Err(error);
+            }
+        };
+        let mut truth = self.truth.lock().unwrap();
+        for &range in ranges {
+            for (&address, &size_bytes) in &truth.live {
+                assert!(
+                    !overlap(
+                        Range {
+                            address,
+                            size_bytes
+                        },
+                        range
+                    ),
+                    "a scrub of a live block"
+                );
+            }
+        }
+        if is_behind_barrier {
+            let barrier = truth.barrier;
+            let late = |(used, stamp): &&(Range, u64)| {
+                *stamp >= barrier && ranges.iter().any(|&range| overlap(*used, range))
+            };
+            let late = truth.used.iter().find(late);
+            assert!(
+                late.is_none(),
+                "a scrub before {late:x?} has ended, barrier {barrier}"
+            );
+        }
+        let ticket = self.below.begin_scrub(ranges, byte)?;
+        truth.scrubs.push(Scrub {
+            ticket: ticket.0,
+            begun,
+            covers: if is_behind_barrier { 0 } else { begun },
+            ranges: ranges.to_vec(),
+        });
+        Ok(ticket)
+    }
+}
+
 impl Backing for Watched {
     fn reserve(&self, size_bytes: u64) -> Result<u64, BackingError> {
         self.enter(false)?;
@@ -372,40 +430,15 @@ impl Backing for Watched {
     }
 
     fn begin_scrub(&self, ranges: &[Range], byte: u8) -> Result<ScrubTicket, BackingError> {
-        let begun = match self.enter(true) {
-            Ok(begun) => begun,
-            Err(error) => {
-                // Some of it was queued before the call failed.
-                let mut truth = self.truth.lock().unwrap();
-                let begun = truth.now;
-                if let (BackingError::Failed(_), Some(&range)) = (error, ranges.first()) {
-                    truth.used.push((range, begun));
-                }
-                return Err(error);
-            }
-        };
-        let mut truth = self.truth.lock().unwrap();
-        for &range in ranges {
-            for (&address, &size_bytes) in &truth.live {
-                assert!(
-                    !overlap(
-                        Range {
-                            address,
-                            size_bytes
-                        },
-                        range
-                    ),
-                    "a scrub of a live block"
-                );
-            }
-        }
-        let ticket = self.below.begin_scrub(ranges, byte)?;
-        truth.scrubs.push(Scrub {
-            ticket: ticket.0,
-            begun,
-            ranges: ranges.to_vec(),
-        });
-        Ok(ticket)
+        self.scrub(ranges, byte, false)
+    }
+
+    fn begin_scrub_behind_barrier(
+        &self,
+        ranges: &[Range],
+        byte: u8,
+    ) -> Result<ScrubTicket, BackingError> {
+        self.scrub(ranges, byte, true)
     }
 
     fn join_scrub(&self, ticket: ScrubTicket) -> Result<(), BackingError> {
@@ -417,7 +450,7 @@ impl Backing for Watched {
             .scrubs
             .iter()
             .filter(|scrub| scrub.ticket <= ticket.0)
-            .map(|s| s.begun)
+            .map(|s| s.covers)
             .max();
         truth.barrier = truth.barrier.max(begun.unwrap_or(0));
         Ok(())

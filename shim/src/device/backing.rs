@@ -244,6 +244,16 @@ impl DriverBacking {
         }
     }
 
+    /// The lane, with all that the next scrub needs.
+    fn prepared_lane(&self, driver: &'static Driver) -> Result<MutexGuard<'_, Lane>, BackingError> {
+        let mut lane = lock(&self.lane);
+        if !lane.is_prepared() {
+            let _current = self.enter(driver)?;
+            lane.prepare(driver)?;
+        }
+        Ok(lane)
+    }
+
     /// Waits on the host for all work that can reach this context's memory; the patient also for a context to end.
     fn wait_on_host(&self, driver: &'static Driver, patient: bool) -> Result<(), BackingError> {
         let started = Instant::now();
@@ -373,16 +383,32 @@ impl Backing for DriverBacking {
         if driver.context_events.is_none() {
             self.wait_on_host(driver, false)?;
         }
-        let mut lane = lock(&self.lane);
-        if !lane.is_prepared() {
-            let _current = self.enter(driver)?;
-            lane.prepare(driver)?;
-        }
+        let mut lane = self.prepared_lane(driver)?;
         if let Some(events) = &driver.context_events {
             self.record_all(driver, events, |_, event| lane.wait_for(driver, event))?;
         }
         // Nothing but a capture can mind; and begun captures are looked for once more by `join_scrub`.
         let _shield = capture::active().then(|| Shield::raise(driver));
+        lane.fill(driver, ranges, byte)
+    }
+
+    /// A barrier in place holds for the lane's stream, too.
+    fn begin_scrub_behind_barrier(
+        &self,
+        ranges: &[Range],
+        byte: u8,
+    ) -> Result<ScrubTicket, BackingError> {
+        // Until the order of the one stream is lost, that may be the barrier.
+        if !order::is_lost() {
+            return self.begin_scrub(ranges, byte);
+        }
+        if capture::active() {
+            return Err(BackingError::Unavailable);
+        }
+        let driver = self.driver()?;
+        let mut lane = self.prepared_lane(driver)?;
+        // One may begin meanwhile.
+        let _shield = Shield::raise(driver);
         lane.fill(driver, ranges, byte)
     }
 

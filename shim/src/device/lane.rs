@@ -64,6 +64,8 @@ pub struct Lane {
     next_ticket: u64,
     /// The latest scrub that all later work is behind as it is.
     ordered: u64,
+    /// The latest scrub in the program's own stream that needed an event, until one on the lane's is behind it.
+    beside: Option<ScrubTicket>,
 }
 
 impl Lane {
@@ -74,6 +76,7 @@ impl Lane {
             events: [0; RING],
             next_ticket: 1,
             ordered: 0,
+            beside: None,
         }
     }
 
@@ -108,13 +111,18 @@ impl Lane {
         check(unsafe { (driver.stream_wait_event)(self.stream as CUstream, event, 0) })
     }
 
-    /// Starts filling `ranges` behind what [`Lane::wait_for`] had it wait for. It is prepared.
+    /// Starts filling `ranges` behind what [`Lane::wait_for`] had it wait for, and every barrier in place. It is prepared.
     pub fn fill(
         &mut self,
         driver: &Driver,
         ranges: &[Range],
         byte: u8,
     ) -> Result<ScrubTicket, BackingError> {
+        if let Some(ticket) = self.beside {
+            // A later scrub that has ended tells of every earlier one.
+            self.wait_for(driver, self.event(ticket))?;
+            self.beside = None;
+        }
         let stream = self.stream as CUstream;
         fill(driver, stream, ranges, byte)?;
         self.mark(driver, stream)
@@ -133,7 +141,9 @@ impl Lane {
         fence(Ordering::SeqCst);
         if !order::is_given() {
             queued(self.prepare_event(driver))?;
-            return self.mark(driver, LEGACY_STREAM);
+            let ticket = self.mark(driver, LEGACY_STREAM)?;
+            self.beside = Some(ticket);
+            return Ok(ticket);
         }
         let ticket = self.next();
         self.ordered = ticket.0;

@@ -55,6 +55,11 @@ pub fn is_given() -> bool {
     STATE.load(Ordering::Acquire) == GIVEN
 }
 
+/// Whether it is lost, and everything that it covered is behind a fence.
+pub fn is_lost() -> bool {
+    STATE.load(Ordering::Acquire) == LOST
+}
+
 /// What ended it, in the report's words.
 pub fn reason() -> Option<&'static str> {
     REASON.get().copied()

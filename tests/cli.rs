@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use cushion::report::{to_json, Frame, Hex, Module, Report, Site, SiteFigures};
 use object::Object;
@@ -151,7 +153,8 @@ fn watch_shows_each_version_and_ends_with_the_process() {
     fs::copy(golden("periodic.json"), &path).unwrap();
     let mut command = cushion();
     command.args(["watch", "--interval", "10ms"]).arg(&path);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
     assert!(lines.any(|line| line.contains("report 0 while it ran")));
@@ -164,6 +167,64 @@ fn watch_shows_each_version_and_ends_with_the_process() {
         !out.contains('\x1b'),
         "no control sequences outside a terminal"
     );
+}
+
+#[test]
+fn watch_ends_with_a_process_that_was_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("r.json");
+    let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut report = cushion::report::read(&golden("periodic.json")).unwrap();
+    report.process.pid = process.id();
+    let program = fs::read_link(format!("/proc/{}/exe", process.id())).unwrap();
+    report.process.program = program.to_str().unwrap().to_owned();
+    to_json(&report, fs::File::create(&path).unwrap()).unwrap();
+    let mut command = cushion();
+    command.args(["watch", "--interval", "10ms"]).arg(&path);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("report 0 while it ran")));
+    assert!(watch.try_wait().unwrap().is_none(), "the process is there");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while watch.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            watch.kill().unwrap();
+        }
+        sleep(Duration::from_millis(10));
+    }
+    let output = watch.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{err}");
+    assert!(err.contains("has gone without a last report"), "{err}");
+}
+
+#[test]
+fn watch_says_when_it_cannot_see_the_process() {
+    let mut report = cushion::report::read(&golden("periodic.json")).unwrap();
+    // The number is taken, by another program: as when the report comes from a container.
+    report.process.pid = std::process::id();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("r.json");
+    to_json(&report, fs::File::create(&path).unwrap()).unwrap();
+    let mut command = cushion();
+    command.args(["watch", "--interval", "10ms"]).arg(&path);
+    let mut watch = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut err = BufReader::new(watch.stderr.take().unwrap());
+    err.read_line(&mut line).unwrap();
+    assert!(line.contains("is not to be seen from here"), "{line}");
+    report.report.reason = cushion::report::Reason::Exit;
+    let next = directory.path().join("next");
+    to_json(&report, fs::File::create(&next).unwrap()).unwrap();
+    fs::rename(&next, &path).unwrap();
+    assert!(watch.wait().unwrap().success());
 }
 
 /// A C program with an inlined function, and a place in it that has a name.
@@ -282,10 +343,11 @@ impl Installed {
 
     fn without_library() -> Self {
         let installed = Installed {
-            directory: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
         };
         fs::create_dir(installed.path("bin")).unwrap();
-        fs::copy(COMMAND, installed.path("bin/cushion")).unwrap();
+        // Not a copy: one that another thread's child has still open for writing cannot be started.
+        fs::hard_link(COMMAND, installed.path("bin/cushion")).unwrap();
         installed
     }
 
@@ -311,24 +373,43 @@ fn run_sets_what_the_options_say() {
         "--fraction 0.5 --limit 20G --max-split 128M --mode fast --free-sync host --zero poison"
             .split(' '),
     );
-    command.args("--alignment 1M --report r.%p.json --interval 5s --stacks all -- env".split(' '));
+    command.args("--alignment 1M --report r.%p.json --interval 5s --stacks all".split(' '));
+    command.args("--backing vmm --trace t.%p --trace-limit 1G --gc-threshold 80".split(' '));
+    command.args("--idle-trim 30s --preallocate 1G --ctl off -- env".split(' '));
     let (output, out, err) = outcome(&mut command);
     assert!(output.status.success(), "{err}");
     let library = installed.path("lib/libcushion.so");
-    for line in [
-        format!("LD_PRELOAD={}:libc.so.6", library.display()).as_str(),
+    let preload = format!("LD_PRELOAD={}:libc.so.6", library.display());
+    let lines = [
+        preload.as_str(),
         "CUSHION_MEMORY_FRACTION=0.5",
         "CUSHION_MEMORY_LIMIT=20G",
         "CUSHION_MAX_SPLIT_SIZE=128M",
+        "CUSHION_GC_THRESHOLD=80",
+        "CUSHION_IDLE_TRIM=30s",
+        "CUSHION_PREALLOCATE=1G",
         "CUSHION_MODE=fast",
         "CUSHION_FREE_SYNC=host",
         "CUSHION_ZERO=poison",
         "CUSHION_ALIGNMENT=1M",
+        "CUSHION_BACKING=vmm",
         "CUSHION_REPORT=r.%p.json",
         "CUSHION_REPORT_INTERVAL=5s",
         "CUSHION_STACKS=all",
-    ] {
+        "CUSHION_TRACE=t.%p",
+        "CUSHION_TRACE_LIMIT=1G",
+        "CUSHION_CTL=off",
+    ];
+    for line in lines {
         assert!(out.lines().any(|printed| printed == line), "{line}\n{out}");
+    }
+    // To run without cushion, or in another tool's words, nobody needs this command.
+    for name in cushion::config::VARIABLES.iter().map(|v| v.name) {
+        let has_option = lines
+            .iter()
+            .any(|line| line.starts_with(&format!("{name}=")));
+        let has_none = ["CUSHION_DISABLE", "CUSHION_CONF"].contains(&name);
+        assert!(has_option != has_none, "{name} has an option");
     }
     assert!(!out.contains("LD_LIBRARY_PATH"));
 }
@@ -489,6 +570,10 @@ fn help_states_the_exit_codes() {
         &["run", "--help"],
         &["report", "--help"],
         &["watch", "--help"],
+        &["ctl", "--help"],
+        &["trace", "--help"],
+        &["replay", "--help"],
+        &["advise", "--help"],
     ] {
         let (output, out, _) = outcome(cushion().args(arguments));
         assert!(

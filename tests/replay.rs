@@ -100,6 +100,27 @@ fn a_limit_is_kept_or_refused_by_every_policy() {
     }
 }
 
+/// What was refused uses nothing.
+#[test]
+fn utilisation_is_of_what_was_served() {
+    let workloads = Workload::of(&recorded("streams"));
+    for (limit_bytes, is_refused) in [(None, false), (Some(30 << 20), true)] {
+        for name in Name::ALL {
+            let options = Options {
+                limit_bytes,
+                ..Options::default()
+            };
+            let outcome = replay(&workloads[0], name, &options);
+            let reserved_bytes = outcome.peak_reserved_bytes as f64;
+            let of_all = outcome.peak_requested_bytes as f64 / reserved_bytes;
+            let utilisation = outcome.utilisation;
+            assert_eq!(outcome.refused_requests > 0, is_refused, "{name}");
+            assert!(utilisation <= 1.0, "{name}: {utilisation}");
+            assert_eq!(utilisation == of_all, !is_refused, "{name}");
+        }
+    }
+}
+
 #[test]
 fn costs_come_from_the_file() {
     let workloads = Workload::of(&recorded("gnn"));
@@ -162,7 +183,20 @@ fn files_of_other_tools_are_read() {
 #[test]
 fn a_broken_file_is_named_with_its_line_and_exits_2() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&str, &[u8], &str); 6] = [
+    let long = [b"a ", &[b'9'; 100_000][..]].concat();
+    let cases: [(&str, &[u8], &str); 10] = [
+        ("empty", b"", "expected a trace, and the file is empty"),
+        (
+            "escapes",
+            b"a 0 \x1b[2J 0\n",
+            "line 1: expected SIZE in bytes, a whole number, and found '\\u{1b}[2J'",
+        ),
+        ("long", &long, "99..."),
+        (
+            "table.csv",
+            b"action,id,size_bytes,device,stream,thread,time_ns,site,kind\ngarbage\n",
+            "line 2: expected 9 fields",
+        ),
         (
             "text",
             b"# {}\na 0 512 0\na one 512 0\n",
@@ -201,12 +235,101 @@ fn a_broken_file_is_named_with_its_line_and_exits_2() {
                 said.contains(message) && said.contains(path.to_str().unwrap()),
                 "{name}: {said}"
             );
+            assert_eq!(said.lines().count(), 1, "{said}");
+            assert!(
+                !said.contains('\x1b') && said.len() < 1000,
+                "{name}: {said}"
+            );
         }
     }
-    assert_eq!(
-        cushion(&["replay", "/nonexistent/trace"]).status.code(),
-        Some(2)
-    );
+    let zeros = "/dev/zero";
+    for (name, message) in [("/nonexistent/trace", "No such file"), (zeros, "a device")] {
+        for arguments in [
+            &["replay", name][..],
+            &["trace", name],
+            &["advise", name],
+            &["report", name],
+            &["replay", "--costs", name, "/dev/null"],
+        ] {
+            let done = cushion(arguments);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert_eq!(done.status.code(), Some(2), "{arguments:?}: {said}");
+            assert!(
+                said.starts_with(&format!("cushion: {name}: {message}")),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_name_is_any_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"a\xff\n\x1b[2J");
+    let path = directory.path().join(name);
+    std::fs::write(&path, "a 0 512 0\n").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cushion"));
+        let done = command.args(arguments).arg(&path).output().unwrap();
+        for text in [&done.stdout, &done.stderr] {
+            let text = String::from_utf8(text.clone()).unwrap();
+            assert!(!text.contains('\x1b'), "{arguments:?}: {text}");
+            assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+        }
+        (
+            done.status.code(),
+            String::from_utf8(done.stderr).unwrap().lines().count(),
+        )
+    };
+    for arguments in [
+        &["replay"][..],
+        &["replay", "--json"],
+        &["trace"],
+        &["advise"],
+    ] {
+        assert_eq!(run(arguments), (Some(0), 0), "{arguments:?}");
+    }
+    let report = std::fs::read(data("../golden/exit.json")).unwrap();
+    std::fs::write(&path, report).unwrap();
+    for (arguments, status) in [
+        (&["report"][..], 0),
+        (&["report", "--json"], 0),
+        (&["watch"], 0),
+        (&["replay"], 2),
+        (&["replay", "--costs"], 2),
+    ] {
+        let twice = data("../golden/exit.json");
+        let twice = twice.to_str().unwrap();
+        let arguments = match arguments {
+            ["report", ..] => [arguments, &[twice]].concat(),
+            _ => arguments.to_vec(),
+        };
+        assert_eq!(run(&arguments).0, Some(status), "{arguments:?}");
+    }
+}
+
+/// In the text form there is no word for other kinds, and so they are left out of it, as of every replay.
+#[test]
+fn the_text_form_replays_as_the_trace_does() {
+    let pinned = Event {
+        kind: cushion::ledger::Kind::PinnedHost,
+        ..Event::alloc(1, 1 << 30, 0)
+    };
+    let events = vec![
+        Event::alloc(0, 512, 0),
+        pinned,
+        Event::free(1),
+        Event::free(0),
+    ];
+    let trace = trace::Trace {
+        events,
+        ..trace::Trace::default()
+    };
+    let mut text = Vec::new();
+    trace::text::write(&trace, &mut text).unwrap();
+    assert_eq!(String::from_utf8(text).unwrap(), "a 0 512 0\nf 0\n");
+    assert_eq!(Workload::of(&trace)[0].peak_requested_bytes, 512);
 }
 
 #[test]
@@ -265,6 +388,25 @@ fn advice_is_a_line_to_paste_and_a_warning() {
             "{warned}"
         );
     }
+}
+
+/// What a program can see of its memory is not what advice is about: it is given on top of that.
+#[test]
+fn advice_keeps_the_mode() {
+    let file = data("traces/streams.trace.gz");
+    let advice = |settings: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cushion"));
+        command.args(["advise", file.to_str().unwrap()]);
+        let done = command.envs(settings.iter().copied()).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let plain = advice(&[("CUSHION_ALIGNMENT", "2M")]);
+    assert!(!plain.contains("CUSHION_MODE"), "{plain}");
+    let fast = advice(&[("CUSHION_MODE", "fast"), ("CUSHION_ALIGNMENT", "2M")]);
+    let kept = fast
+        .lines()
+        .filter(|l| l.starts_with("  CUSHION_MODE=fast"));
+    assert_eq!(kept.count(), 3, "{fast}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::trace::load;
-use super::{config_of_environment, print, Failure};
+use super::{config_of_environment, print, say, Failure, READER_EXIT_CODES};
 use crate::config::Origin;
 use crate::replay::advise::{evaluate, search, worse, Candidate, Environment, BALANCE_PERCENT};
 use crate::replay::{Options, Workload};
@@ -13,8 +13,10 @@ use crate::units::Bytes;
 
 /// Find the settings that suit a recorded workload
 ///
-/// Settings that the environment has already are kept for comparison, and named if they make things worse.
+/// Settings that the environment has already are shown for comparison, and named if they make things worse. The advice keeps
+/// CUSHION_MODE and CUSHION_ZERO, which say what the program can see of its memory.
 #[derive(Debug, Args)]
+#[command(after_help = READER_EXIT_CODES)]
 pub struct AdviseArgs {
     /// Traces of any format that `cushion trace` reads; with several, their figures are summed
     #[arg(required = true)]
@@ -32,6 +34,9 @@ const RELEVANT: [&str; 7] = [
     "CUSHION_CONF",
 ];
 
+/// Of these, what says what a program can see of its memory: advice is given on top of it.
+const KEPT: [&str; 2] = ["CUSHION_MODE", "CUSHION_ZERO"];
+
 /// Runs the subcommand.
 pub fn run(args: &AdviseArgs) -> Result<(), Failure> {
     let mut workloads = Vec::new();
@@ -45,7 +50,9 @@ pub fn run(args: &AdviseArgs) -> Result<(), Failure> {
     }
     let options = Options::default();
     let user = user_settings();
-    let Some(advice) = search(&workloads, &Vec::new(), &options) else {
+    let kept = user.iter().filter(|(name, _)| KEPT.contains(name));
+    let kept: Environment = kept.cloned().collect();
+    let Some(advice) = search(&workloads, &kept, &options) else {
         return Ok(());
     };
     let mut text = heading();
@@ -72,14 +79,14 @@ pub fn run(args: &AdviseArgs) -> Result<(), Failure> {
     print(&text)?;
     for found in worse(&workloads, &user, &options) {
         let (with, without) = (&found.with, &found.without);
-        eprintln!(
-            "cushion: {} makes it worse: {} reserved and {} driver calls with it, {} and {} without",
+        say(format!(
+            "{} makes it worse: {} reserved and {} driver calls with it, {} and {} without",
             found.name,
             Bytes(with.reserved_bytes),
             with.driver_calls,
             Bytes(without.reserved_bytes),
             without.driver_calls,
-        );
+        ));
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::Config;
+use crate::config::{Config, Warning};
 
 /// A caching pool, memory limits and leak reports for unmodified CUDA programs
 #[derive(Debug, Parser)]
@@ -29,6 +29,10 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 something else failed; 2 a file or an argument that cannot be used. \
 `cushion run` ends as its program does, or with 126 when it cannot be started and 127 when it is not there.";
+
+/// Of the commands that read traces.
+const READER_EXIT_CODES: &str =
+    "Exit codes: 0 done; 1 the output cannot be written; 2 a file cannot be used: its name, the line and what was expected are said.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -51,7 +55,7 @@ pub fn main() -> ExitCode {
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("cushion: {failure}");
+            say(failure.to_string());
             ExitCode::from(failure.exit_code())
         }
     }
@@ -94,6 +98,11 @@ fn config_of_environment() -> Config {
         eprintln!("{warning}");
     }
     config
+}
+
+/// A line on standard error; names of files and what is in them do not break it.
+fn say(text: impl Into<String>) {
+    eprintln!("{}", Warning::new(text));
 }
 
 /// Writes to standard output.

@@ -1,6 +1,5 @@
 //! `cushion replay`: traces through pools of different policies, with no GPU.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,19 +7,21 @@ use clap::Args;
 use serde_json::json;
 
 use super::trace::load;
-use super::{escape_controls, Failure};
+use super::{clean, escape_controls, say, Failure, READER_EXIT_CODES};
 use crate::replay::{replay, table, Costs, Name, Options, Outcome, Workload};
+use crate::source;
 use crate::units::parse_size;
 
 /// Replay allocation traces through different pools, with no GPU
 ///
-/// The cushion policies use the settings of the environment (CUSHION_*).
+/// The cushion policies use the settings of the environment (CUSHION_*), but for limits: that is --limit, for every policy.
 #[derive(Debug, Args)]
+#[command(after_help = READER_EXIT_CODES)]
 pub struct ReplayArgs {
     /// Traces of any format that `cushion trace` reads
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// A policy; give it again for more. All of them if left out
+    /// cushion, cushion-vmm, torch, torch-expandable, power-of-two or none; give it again for more. All of them if left out
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<Name>,
     /// Memory of the device (16G); without it there is no end to it
@@ -67,14 +68,21 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     for path in &args.files {
         let trace = load(path)?;
         let first = rows.len();
-        for workload in Workload::of(&trace) {
+        let workloads = Workload::of(&trace);
+        if workloads.is_empty() {
+            let name = path.display();
+            say(format!("{name}: no allocations that a pool could serve"));
+        }
+        for workload in workloads {
             let outcomes = policies
                 .iter()
                 .map(|name| replay(&workload, *name, &options));
             rows.extend(outcomes.map(|outcome| (label(path), outcome)));
         }
         let outcomes: Vec<_> = rows[first..].iter().map(|(_, outcome)| outcome).collect();
-        files.push(json!({ "file": path, "header": trace.header, "outcomes": outcomes }));
+        files.push(
+            json!({ "file": path.to_string_lossy(), "header": trace.header, "outcomes": outcomes }),
+        );
     }
     let text = if args.json {
         let report = json!({ "format_version": FORMAT_VERSION, "costs": options.costs.source, "files": files });
@@ -92,10 +100,13 @@ fn label(path: &Path) -> String {
         .unwrap_or(path.as_os_str())
         .to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
-    name.strip_suffix(".trace").unwrap_or(name).to_owned()
+    clean(name.strip_suffix(".trace").unwrap_or(name))
 }
 
+/// A cost file has some ten lines.
+const COSTS_BYTES_MAX: u64 = 1 << 20;
+
 fn costs(path: &Path) -> Result<Costs, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::input(path, e))?;
+    let text = source::read(path, COSTS_BYTES_MAX).map_err(|e| Failure::input(path, e))?;
     Costs::from_json(&text).map_err(|e| Failure::input(path, e))
 }

@@ -53,6 +53,9 @@ pub struct RunArgs {
     /// What reused memory holds: on (zeros), off or poison
     #[arg(long, value_name = "MODE", value_parser = of("CUSHION_ZERO"))]
     zero: Option<OsString>,
+    /// Where memory comes from: segments, or vmm (mapped where it is needed)
+    #[arg(long, value_name = "BACKING", value_parser = of("CUSHION_BACKING"))]
+    backing: Option<OsString>,
     /// Least alignment above 1 MiB (64K to 2M)
     #[arg(long, value_name = "SIZE", value_parser = of("CUSHION_ALIGNMENT"))]
     alignment: Option<OsString>,
@@ -68,6 +71,9 @@ pub struct RunArgs {
     /// Path pattern of a trace of every allocation and free, or off
     #[arg(long, value_name = "PATTERN", value_parser = of("CUSHION_TRACE"))]
     trace: Option<OsString>,
+    /// Size at which the trace stops growing, or off
+    #[arg(long, value_name = "SIZE", value_parser = of("CUSHION_TRACE_LIMIT"))]
+    trace_limit: Option<OsString>,
     /// Whether `cushion ctl` can speak to the program: on unless CUSHION_CTL says otherwise
     #[arg(long, value_name = "SWITCH", value_parser = of("CUSHION_CTL"))]
     ctl: Option<OsString>,
@@ -101,10 +107,12 @@ impl RunArgs {
             ("CUSHION_FREE_SYNC", &self.free_sync),
             ("CUSHION_ZERO", &self.zero),
             ("CUSHION_ALIGNMENT", &self.alignment),
+            ("CUSHION_BACKING", &self.backing),
             ("CUSHION_REPORT", &self.report),
             ("CUSHION_REPORT_INTERVAL", &self.interval),
             ("CUSHION_STACKS", &self.stacks),
             ("CUSHION_TRACE", &self.trace),
+            ("CUSHION_TRACE_LIMIT", &self.trace_limit),
             ("CUSHION_CTL", &self.ctl),
         ];
         all.into_iter()

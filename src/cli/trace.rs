@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::{clean, Failure};
+use super::{clean, say, Failure, READER_EXIT_CODES};
 use crate::replay::Workload;
 use crate::trace::{self, csv, encode, text, Action, Trace};
 
 /// Print or convert an allocation trace
 #[derive(Debug, Args)]
+#[command(after_help = READER_EXIT_CODES)]
 pub struct TraceArgs {
     /// A cushion trace, a text trace, an RMM log, a PyTorch memory snapshot or a Kineto trace; gzip is unpacked
     pub file: PathBuf,
@@ -41,19 +42,16 @@ pub enum Form {
 /// Reads a trace; a failure names the file.
 pub(super) fn load(path: &Path) -> Result<Trace, Failure> {
     let trace = trace::read_file(path).map_err(|e| Failure::input(path, e))?;
-    for (count, what) in [
-        (
-            trace.lost_events,
-            "events were lost while it was recorded; figures are lower bounds",
-        ),
-        (
-            u64::from(!trace.complete),
-            "end record is missing: the program was killed, or still runs",
-        ),
-    ] {
-        if count > 0 {
-            eprintln!("cushion: {}: {count} {what}", path.display());
-        }
+    let name = path.display();
+    if let lost @ 1.. = trace.lost_events {
+        say(format!(
+            "{name}: {lost} events were lost while it was recorded; figures are lower bounds"
+        ));
+    }
+    if !trace.complete {
+        say(format!(
+            "{name}: its end is missing: the program was killed, or still runs"
+        ));
     }
     Ok(trace)
 }

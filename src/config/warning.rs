@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 
 use super::{Config, Origin, Variable, VARIABLES};
+use crate::line::one_line;
 
 /// A line for stderr. Displays with the prefix `cushion: `; always a single line, whatever the value held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,20 +84,4 @@ impl Warning {
             "CUSHION_CONF: {key} is not a setting of PyTorch or cushion; ignored"
         ))
     }
-}
-
-/// `text` with control characters escaped, cut to `limit` characters.
-fn one_line(text: &str, limit: usize) -> String {
-    let mut line = String::new();
-    for c in text.chars().take(limit) {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    if text.chars().nth(limit).is_some() {
-        line.push_str("...");
-    }
-    line
 }

@@ -95,11 +95,13 @@ pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Opti
         .iter()
         .map(|w| replay(w, policy, &options))
         .collect();
+    let sum =
+        |figure: fn(&Outcome) -> u64| outcomes.iter().map(figure).fold(0, u64::saturating_add);
     Candidate {
         environment,
-        reserved_bytes: outcomes.iter().map(|o| o.peak_reserved_bytes).sum(),
-        requested_bytes: outcomes.iter().map(|o| o.peak_requested_bytes).sum(),
-        driver_calls: outcomes.iter().map(|o| o.driver_calls).sum(),
+        reserved_bytes: sum(|o| o.peak_reserved_bytes),
+        requested_bytes: sum(|o| o.peak_requested_bytes),
+        driver_calls: sum(|o| o.driver_calls),
         driver_seconds: outcomes.iter().map(|o| o.driver_seconds).sum(),
     }
 }

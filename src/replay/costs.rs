@@ -68,8 +68,8 @@ impl Default for Costs {
 
 impl Costs {
     /// Reads a cost file: JSON with the fields of this struct.
-    pub fn from_json(text: &str) -> Result<Costs, String> {
-        let costs: Costs = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    pub fn from_json(text: &[u8]) -> Result<Costs, String> {
+        let costs: Costs = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         let curves = [
             ("malloc_us", &costs.malloc_us),
             ("free_us", &costs.free_us),
@@ -126,14 +126,14 @@ mod tests {
     fn a_cost_file_is_checked() {
         let default = serde_json::to_value(Costs::default()).unwrap();
         assert_eq!(
-            Costs::from_json(&default.to_string()).unwrap(),
+            Costs::from_json(default.to_string().as_bytes()).unwrap(),
             Costs::default()
         );
         let mut bad = default.clone();
         bad["free_us"] = serde_json::json!([[2, 1.0], [1, 1.0]]);
-        assert!(Costs::from_json(&bad.to_string())
+        assert!(Costs::from_json(bad.to_string().as_bytes())
             .unwrap_err()
             .starts_with("free_us"));
-        assert!(Costs::from_json("{}").is_err());
+        assert!(Costs::from_json(b"{}").is_err());
     }
 }

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub peak_requested_bytes: u64,
     /// The most bytes taken from the driver at once.
     pub peak_reserved_bytes: u64,
-    /// Peak requested over peak reserved.
+    /// The most bytes live at once of the requests that were served, over peak reserved.
     pub utilisation: f64,
     /// Calls that took memory from the driver or gave it back.
     pub driver_calls: u64,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use rustc_hash::FxHashMap;
+
 use super::outcome::{Outcome, Sample};
 use super::{Name, Options, Request};
 use crate::trace::{Action, Event, Trace};
@@ -20,13 +22,8 @@ pub struct Workload {
 impl Workload {
     /// One for each device of the trace, in order of their numbers. Only memory that a pool could serve is in it.
     pub fn of(trace: &Trace) -> Vec<Workload> {
-        let other: HashSet<u64> = {
-            let allocations = trace.events.iter().filter(|e| e.action == Action::Alloc);
-            let other = allocations.filter(|e| !e.is_for_a_pool());
-            other.map(|e| e.id).collect()
-        };
         let mut devices: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
-        for event in trace.events.iter().filter(|e| !other.contains(&e.id)) {
+        for event in trace.for_a_pool() {
             devices.entry(event.device).or_default().push(*event);
         }
         devices
@@ -36,23 +33,39 @@ impl Workload {
     }
 
     fn new(device: u32, events: Vec<Event>) -> Workload {
-        let mut sizes = std::collections::HashMap::new();
-        let (mut live, mut peak) = (0u64, 0u64);
+        let mut live = Live::default();
         for event in &events {
-            match event.action {
-                Action::Alloc => {
-                    live = live.saturating_add(event.size_bytes);
-                    sizes.insert(event.id, event.size_bytes);
-                }
-                Action::Free => live = live.saturating_sub(sizes.remove(&event.id).unwrap_or(0)),
-            }
-            peak = peak.max(live);
+            live.see(event);
         }
         Workload {
             device,
             events,
-            peak_requested_bytes: peak,
+            peak_requested_bytes: live.peak_bytes,
         }
+    }
+}
+
+/// What is live, as requested.
+#[derive(Debug, Default)]
+struct Live {
+    sizes: FxHashMap<u64, u64>,
+    bytes: u64,
+    peak_bytes: u64,
+}
+
+impl Live {
+    fn see(&mut self, event: &Event) {
+        match event.action {
+            Action::Alloc => {
+                self.bytes = self.bytes.saturating_add(event.size_bytes);
+                self.sizes.insert(event.id, event.size_bytes);
+            }
+            Action::Free => {
+                let freed = self.sizes.remove(&event.id).unwrap_or(0);
+                self.bytes = self.bytes.saturating_sub(freed);
+            }
+        }
+        self.peak_bytes = self.peak_bytes.max(self.bytes);
     }
 }
 
@@ -61,6 +74,7 @@ pub fn replay(workload: &Workload, name: Name, options: &Options) -> Outcome {
     let mut pool = name.build(options);
     let mut refused = HashSet::new();
     let mut refused_requests = 0;
+    let mut served = Live::default();
     let mut samples = Vec::new();
     let step = workload
         .events
@@ -76,7 +90,9 @@ pub fn replay(workload: &Workload, name: Name, options: &Options) -> Outcome {
                     size_bytes: event.size_bytes.max(1),
                     stream: event.stream,
                 };
-                if pool.allocate(request).is_err() {
+                if pool.allocate(request).is_ok() {
+                    served.see(event);
+                } else {
                     refused_requests += 1;
                     refused.insert(event.id);
                 }
@@ -84,6 +100,7 @@ pub fn replay(workload: &Workload, name: Name, options: &Options) -> Outcome {
             Action::Free => {
                 if !refused.remove(&event.id) {
                     pool.free(event.id);
+                    served.see(event);
                 }
             }
         }
@@ -108,7 +125,7 @@ pub fn replay(workload: &Workload, name: Name, options: &Options) -> Outcome {
         peak_reserved_bytes: figures.peak_reserved_bytes,
         utilisation: match figures.peak_reserved_bytes {
             0 => 1.0,
-            reserved => workload.peak_requested_bytes as f64 / reserved as f64,
+            reserved => served.peak_bytes as f64 / reserved as f64,
         },
         driver_calls: figures.calls.total(),
         calls: figures.calls,

@@ -1,13 +1,13 @@
 //! Reads a report, also one from a newer minor version. Files come from other users: nothing in them is trusted.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use serde::Deserialize;
 
 use super::{Report, FORMAT, FORMAT_MAJOR};
+use crate::source;
 
 /// Larger files are no reports of ours, which are bounded far below.
 const SIZE_LIMIT_BYTES: u64 = 1 << 30;
@@ -15,10 +15,8 @@ const SIZE_LIMIT_BYTES: u64 = 1 << 30;
 /// Why a report could not be read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The file could not be read.
-    File(PathBuf, io::Error),
-    /// It is longer than any report.
-    TooLarge,
+    /// The file could not be read, or is longer than any report.
+    File(io::Error),
     /// It is no JSON, or its parts are not what the format says.
     Malformed(serde_json::Error),
     /// It is something else.
@@ -30,8 +28,7 @@ pub enum ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::File(path, error) => write!(f, "cannot read {}: {error}", path.display()),
-            ReadError::TooLarge => write!(f, "larger than {SIZE_LIMIT_BYTES} bytes: not a cushion report"),
+            ReadError::File(error) => write!(f, "{error}"),
             ReadError::Malformed(error) => write!(f, "not a whole report: {error}"),
             ReadError::NotAReport => write!(f, "not a cushion report"),
             ReadError::UnknownVersion(version) => write!(
@@ -46,16 +43,7 @@ impl std::error::Error for ReadError {}
 
 /// Reads a report file.
 pub fn read(path: &Path) -> Result<Report, ReadError> {
-    let file_error = |error| ReadError::File(path.to_owned(), error);
-    let file = File::open(path).map_err(file_error)?;
-    let mut bytes = Vec::new();
-    file.take(SIZE_LIMIT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(file_error)?;
-    if bytes.len() as u64 > SIZE_LIMIT_BYTES {
-        return Err(ReadError::TooLarge);
-    }
-    parse(&bytes)
+    parse(&source::read(path, SIZE_LIMIT_BYTES).map_err(ReadError::File)?)
 }
 
 /// Reads a report from memory. The version is looked at first, so that an unknown one is never taken for damage.

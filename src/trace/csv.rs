@@ -20,16 +20,14 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
             }
             continue;
         }
-        let fields: Vec<&str> = line.split(',').collect();
-        let [action, figures @ .., kind] = fields.as_slice() else {
+        if line.is_empty() {
             continue;
-        };
-        if figures.len() != 7 {
-            return Err(ReadError::line(
-                number,
-                format!("9 fields, and found {}", fields.len()),
-            ));
         }
+        let fields: Vec<&str> = line.split(',').collect();
+        let [action, figures @ .., kind]: [&str; 9] =
+            fields.try_into().map_err(|fields: Vec<&str>| {
+                ReadError::line(number, format!("9 fields, and found {}", fields.len()))
+            })?;
         let mut values = [0u64; 7];
         for ((value, field), name) in values
             .iter_mut()
@@ -47,7 +45,7 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
         let narrow =
             |v: u64| u32::try_from(v).map_err(|_| ReadError::line(number, "a number below 2^32"));
         let (device, site) = (narrow(device)?, narrow(site)?);
-        let named = Kind::ALL.into_iter().find(|known| known.name() == *kind);
+        let named = Kind::ALL.into_iter().find(|known| known.name() == kind);
         let kind = named.ok_or_else(|| {
             ReadError::line(number, format!("a kind of memory, and found '{kind}'"))
         })?;
@@ -62,7 +60,7 @@ pub fn parse(text: &str) -> Result<Trace, ReadError> {
             time_ns,
             site,
         };
-        let (known, rule) = match *action {
+        let (known, rule) = match action {
             "alloc" => (builder.alloc(event), "an id that is not live"),
             "free" => (builder.free(event), "the id of a live allocation"),
             other => {
@@ -131,10 +129,10 @@ mod tests {
             error,
             "line 2: expected size_bytes, a whole number, and found 'x'"
         );
-        assert!(parse(&format!("{HEADER}\nalloc,0\n"))
-            .unwrap_err()
-            .to_string()
-            .contains("9 fields"));
+        for line in ["alloc,0", "alloc", " "] {
+            let error = parse(&format!("{HEADER}\n\n{line}\n")).unwrap_err();
+            assert!(error.to_string().starts_with("line 3: expected 9 fields"));
+        }
         assert!(parse(&format!("{HEADER}\nalloc,0,1,0,0,0,0,0,soap\n"))
             .unwrap_err()
             .to_string()

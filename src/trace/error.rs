@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::line::one_line;
+
 /// Where in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
@@ -45,22 +47,20 @@ impl ReadError {
     }
 }
 
+/// The most characters of what was expected, which can repeat what the file has there.
+const EXPECTED_LIMIT: usize = 300;
+
+/// One line, whatever is in the file.
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Io(error) => write!(f, "{error}"),
-            ReadError::Malformed {
-                at: Position::Line(n),
-                expected,
-            } => write!(f, "line {n}: expected {expected}"),
-            ReadError::Malformed {
-                at: Position::Byte(n),
-                expected,
-            } => write!(f, "byte {n}: expected {expected}"),
-            ReadError::Malformed {
-                at: Position::Entry(n),
-                expected,
-            } => write!(f, "entry {n}: expected {expected}"),
+        let (at, expected) = match self {
+            ReadError::Io(error) => return write!(f, "{error}"),
+            ReadError::Malformed { at, expected } => (at, one_line(expected, EXPECTED_LIMIT)),
+        };
+        match at {
+            Position::Line(n) => write!(f, "line {n}: expected {expected}"),
+            Position::Byte(n) => write!(f, "byte {n}: expected {expected}"),
+            Position::Entry(n) => write!(f, "entry {n}: expected {expected}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One event, and a whole trace in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::ledger::Kind;
 
@@ -81,4 +81,14 @@ pub struct Trace {
     pub unmatched_frees: u64,
     /// Whether the file ends as its recorder ends it. False when the program was killed.
     pub complete: bool,
+}
+
+impl Trace {
+    /// The events of memory that a pool could serve, in order.
+    pub fn for_a_pool(&self) -> impl Iterator<Item = &Event> {
+        let allocations = self.events.iter().filter(|e| e.action == Action::Alloc);
+        let other = allocations.filter(|e| !e.is_for_a_pool());
+        let other: HashSet<u64> = other.map(|e| e.id).collect();
+        self.events.iter().filter(move |e| !other.contains(&e.id))
+    }
 }

@@ -102,11 +102,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
     let mut memory = Memory::default();
     let mut input = serde_json::Deserializer::from_slice(bytes);
     let read = File(&mut memory).deserialize(&mut input);
-    // What is not JSON is named by its line, what is JSON of another kind by its missing part.
+    // What is not JSON is said by the parser, what is JSON of another kind by what is missing.
     read.and_then(|()| input.end())
         .map_err(|e| match e.classify() {
             Category::Data => ReadError::line(
-                1,
+                e.line().max(1),
                 "a Chrome trace: a list of events, or an object with the list 'traceEvents'",
             ),
             _ => ReadError::line(e.line(), format!("JSON ({e})")),
@@ -153,11 +153,13 @@ fn event_of(index: usize, record: &Record) -> Result<Option<(f64, Event, bool)>,
         .get("Addr")
         .and_then(address_of)
         .ok_or_else(|| missing("'Addr', a whole number,"))?;
-    let device = args
-        .get("Device Id")
-        .and_then(|v| v.as_u64())
-        .and_then(|v| u32::try_from(v).ok())
-        .unwrap_or(0);
+    let device = match args.get("Device Id") {
+        None => 0,
+        Some(id) => id
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .ok_or_else(|| missing("'Device Id', a number below 2^32,"))?,
+    };
     let ts = record
         .ts
         .as_ref()
@@ -235,6 +237,15 @@ mod tests {
             .unwrap_err()
             .to_string()
             .contains("traceEvents"));
+        let no_device = br#"[{"name": "[memory]", "ts": 1, "args": {"Device Type": 1, "Addr": 1, "Bytes": 4, "Device Id": -1}}]"#;
+        assert!(parse(no_device)
+            .unwrap_err()
+            .to_string()
+            .starts_with("entry 0: expected 'Device Id'"));
+        assert!(parse(b"[\n\n1]")
+            .unwrap_err()
+            .to_string()
+            .starts_with("line 3: expected a Chrome trace"));
         assert!(parse(b"[\n{,}")
             .unwrap_err()
             .to_string()

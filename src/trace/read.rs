@@ -1,6 +1,5 @@
 //! From a file to a [`Trace`]: which format it is, and which reader takes it.
 
-use std::fs;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -8,6 +7,7 @@ use flate2::read::MultiGzDecoder;
 use super::codec::MAGIC;
 use super::inflate::Allowance;
 use super::{csv, decode, kineto, rmm, snapshot, text, ReadError, Trace};
+use crate::source;
 
 /// The kinds of file that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +26,12 @@ pub enum Format {
     Kineto,
 }
 
+/// Longer files are refused: what is in them takes some twenty times their length in memory.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
 /// Reads a file of any known format.
 pub fn read_file(path: &Path) -> Result<Trace, ReadError> {
-    parse(&fs::read(path)?).map(|(trace, _)| trace)
+    parse(&source::read(path, FILE_BYTES_MAX)?).map(|(trace, _)| trace)
 }
 
 /// Reads the content of a file of any known format, and says which it was.
@@ -44,6 +47,9 @@ pub fn parse(bytes: &[u8]) -> Result<(Trace, Format), ReadError> {
 }
 
 fn parse_plain(bytes: &[u8], allowance: &mut Allowance) -> Result<(Trace, Format), ReadError> {
+    if bytes.is_empty() {
+        return Err(ReadError::byte(0, "a trace, and the file is empty"));
+    }
     let format = recognise(bytes);
     let trace = match format {
         Format::Cushion => decode::parse(bytes, allowance),

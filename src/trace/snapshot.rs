@@ -29,7 +29,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
             add(&pickle, *entry, device as u32, &mut first_us, &mut builder).map_err(
                 |expected| ReadError::Malformed {
                     at: Position::Entry(index),
-                    expected,
+                    expected: format!("{expected} of device_traces[{device}]"),
                 },
             )?;
         }
@@ -52,8 +52,10 @@ fn add(
         return Err(format!("at most {FIELDS_MAX} fields in an event"));
     }
     let integer = |key: &str| pickle.get(entry, key).and_then(|id| pickle.integer(id));
-    let needed =
-        |key: &str| integer(key).ok_or_else(|| format!("a whole number '{key}' in an event"));
+    let needed = |key: &str, is: fn(i128) -> Option<u64>| {
+        let number = integer(key).and_then(is);
+        number.ok_or_else(|| format!("'{key}', a whole number of 64 bits, in an event"))
+    };
     let action = pickle.get(entry, "action").and_then(|id| pickle.text(id));
     let action = action.ok_or("a string 'action' in an event")?;
     // Segment events say what PyTorch's own pool did; free_requested is the call, free_completed its end.
@@ -69,16 +71,16 @@ fn add(
         device,
         time_ns: last.map_or(0, |e| e.time_ns).max(time_ns),
         ..Event::alloc(
-            unsigned(needed("addr")?),
-            unsigned(needed("size")?),
-            unsigned(integer("stream").unwrap_or(0)),
+            needed("addr", address)?,
+            needed("size", |size| u64::try_from(size).ok())?,
+            integer("stream").and_then(address).unwrap_or(0),
         )
     };
     if action == b"free_completed" {
         builder.free_if_known(event);
     } else if !builder.alloc(event) {
         return Err(format!(
-            "an address that is not live, and found {:#x} again",
+            "an address that is not live, and found {:#x} again, in an event",
             event.id
         ));
     }
@@ -86,8 +88,9 @@ fn add(
 }
 
 /// Addresses above 2^63 may have been written as negative numbers.
-fn unsigned(value: i128) -> u64 {
-    value as u64
+fn address(value: i128) -> Option<u64> {
+    let negative = || i64::try_from(value).ok().map(|value| value as u64);
+    u64::try_from(value).ok().or_else(negative)
 }
 
 #[cfg(test)]
@@ -100,11 +103,32 @@ mod tests {
         let bytes = b"\x80\x04}\x8c\x0ddevice_traces]]}(\x8c\x06action\x8c\x05allocuaas.";
         assert_eq!(
             parse(bytes).unwrap_err().to_string(),
-            "entry 0: expected a whole number 'addr' in an event"
+            "entry 0: expected 'addr', a whole number of 64 bits, in an event of device_traces[0]"
         );
         assert!(parse(b"\x80\x04}.")
             .unwrap_err()
             .to_string()
             .contains("device_traces"));
+    }
+
+    #[test]
+    fn figures_are_taken_as_they_are_or_not_at_all() {
+        let event = |address: i64, size: &[u8]| {
+            let address = [&b"\x8c\x04addr\x8a\x08"[..], &address.to_le_bytes()].concat();
+            let size = [b"\x8c\x04size", size].concat();
+            let start = b"\x80\x04}\x8c\x0ddevice_traces]]}(\x8c\x06action\x8c\x05alloc";
+            [&start[..], &address, &size, b"uaas."].concat()
+        };
+        let trace = parse(&event(-4096, b"K\x05")).unwrap();
+        assert_eq!(trace.events[0].size_bytes, 5, "a high address");
+        for size in [
+            &b"J\xfb\xff\xff\xff"[..],
+            b"\x8a\x09\0\0\0\0\0\0\0\0\x01",
+            b"G\x46\x29\x3e\x59\x39\xa0\x8c\xea",
+            b"G\x7f\xf0\0\0\0\0\0\0",
+        ] {
+            let error = parse(&event(64, size)).unwrap_err().to_string();
+            assert!(error.starts_with("entry 0: expected 'size', a whole number"));
+        }
     }
 }

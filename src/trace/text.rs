@@ -70,12 +70,12 @@ fn parse_line(builder: &mut Builder, number: usize, line: &str) -> Result<(), Re
     }
 }
 
-/// Writes a trace in this form. Device, thread, time and site have no place in it.
+/// Writes a trace in this form. Device, thread, time and site have no place in it, nor has memory that no pool serves.
 pub fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     if !trace.header.is_empty() {
         writeln!(out, "# {}", serde_json::Value::Object(trace.header.clone()))?;
     }
-    for event in &trace.events {
+    for event in trace.for_a_pool() {
         match event.action {
             Action::Alloc => writeln!(out, "a {} {} {}", event.id, event.size_bytes, event.stream)?,
             Action::Free => writeln!(out, "f {}", event.id)?,

@@ -16,8 +16,13 @@ const REPLAYED_EVENTS: usize = 20_000;
 
 /// Reads a trace of any format, writes it in every form, and replays it through every policy.
 pub fn trace(bytes: &[u8]) {
-    let Ok((trace, _)) = trace::parse(bytes) else {
-        return;
+    let (trace, _) = match trace::parse(bytes) {
+        Ok(read) => read,
+        Err(error) => {
+            let line = error.to_string();
+            assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
+            return assert!(line.len() < 2_000, "a line of {} bytes", line.len());
+        }
     };
     assert_rules(&trace);
     if trace.events.len() > REPLAYED_EVENTS {

@@ -178,11 +178,17 @@ impl Named {
         if self.growth.bytes_since_first != 0 {
             let _ = write!(
                 out,
-                "; {} since the last report, {} since the first, growing for {} in a row",
+                "; {} since the last report, {} since the first",
                 signed(self.growth.bytes),
-                signed(self.growth.bytes_since_first),
-                self.growth.reports_growing
+                signed(self.growth.bytes_since_first)
             );
+            match self.growth.reports_growing {
+                0 => {}
+                1 => out.push_str(", growing"),
+                reports => {
+                    let _ = write!(out, ", growing for {reports} reports in a row");
+                }
+            }
         }
         out + "\n" + &self.stack
     }

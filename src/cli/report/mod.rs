@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::symbols::Symbols;
-use super::{print, Failure};
+use super::{clean, print, Failure};
 use crate::report::{read, Report};
 
 /// Print reports: totals, leaks by call site, fragmentation with a map of the segments, coverage
@@ -53,7 +53,8 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
         let mut text = String::new();
         if reports.len() > 1 {
             let gap = if at > 0 { "\n" } else { "" };
-            text = format!("{gap}==> {} <==\n", path.display());
+            let name = clean(&path.to_string_lossy());
+            text = format!("{gap}==> {name} <==\n");
         }
         text += &whole(report, args);
         print(&text)?;

@@ -50,6 +50,12 @@ pub trait Backing {
     /// Gives a whole segment back. By its return all work submitted to the device earlier has ended (the driver waits).
     fn release(&self, segment: Range) -> Result<(), BackingError>;
 
+    /// Whether [`Backing::release`] would return before long: the work submitted earlier ends soon. Waits for that for some seconds at
+    /// most. Asked before a release that could as well be left.
+    fn rests_soon(&self) -> bool {
+        true
+    }
+
     /// Device half of a free: all work submitted after this call, on any stream of any context that can reach the
     /// memory, runs after all work submitted before it. The host does not wait.
     fn fence(&self) -> Result<Fence, BackingError>;

@@ -11,6 +11,11 @@
 //! segments in use to idle ones; putting small blocks at the far end of large ones. Not cutting idle segments for much
 //! smaller requests helps some (up to 5 points) and costs others ten times the calls.
 //!
+//! # Decision: not for ever
+//! The driver takes a segment back when all work has ended. Natively an allocation waits for nothing, and a program may have a stream wait for
+//! what it does after it. So where the work does not end in some seconds, the pool grows past slack and threshold. The limit and the
+//! driver's own shortage leave no choice.
+//!
 //! What was taken ahead of need (`Pool::preallocate`) and is idle does not count here, nor does it go back for the slack's
 //! sake: for the limit's, the driver's, the threshold's and a trim's it does.
 
@@ -65,15 +70,22 @@ impl Pool {
             if ladder.reclaim_all {
                 return self.give_back_one(state, backing, idle, ladder, false);
             }
-            let may = !plan.request.capturing;
-            if may && self.is_over_slack(&state, plan, segment_bytes) {
-                if let Some(idle) = state.segments.longest_idle_of_need() {
-                    state.wear.note();
-                    return self.give_back_one(state, backing, idle, ladder, false);
+            let may = !plan.request.capturing && ladder.rests != Some(false);
+            let idle_of_need = state
+                .segments
+                .longest_idle_of_need()
+                .filter(|_| may && self.is_over_slack(&state, plan, segment_bytes));
+            let by_threshold =
+                idle_of_need.is_none() && may && self.is_over_threshold(segment_bytes);
+            let wanted = idle_of_need.or(by_threshold.then_some(idle));
+            if let Some(wanted) = wanted {
+                if ladder.rests.is_none() {
+                    return self.look_for_rest(state, backing, ladder);
                 }
-            }
-            if may && self.is_over_threshold(segment_bytes) {
-                return self.give_back_one(state, backing, idle, ladder, true);
+                if !by_threshold {
+                    state.wear.note();
+                }
+                return self.give_back_one(state, backing, wanted, ladder, by_threshold);
             }
         }
         if let Err(over) = self.budget.charge(segment_bytes) {
@@ -195,6 +207,22 @@ impl Pool {
             }
         };
         Step::Done(Err(refusal))
+    }
+
+    /// Finds out whether what could go back would go soon.
+    fn look_for_rest<'a, B: Backing>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        backing: &B,
+        ladder: &mut Ladder,
+    ) -> Step<'a> {
+        match self.outside(state, || backing.rests_soon()) {
+            Outside::Forgotten(_) => Step::Done(Err(Refusal::Forgotten)),
+            Outside::Back(state, rests) => {
+                ladder.rests = Some(rests);
+                Step::Again(state)
+            }
+        }
     }
 
     /// Gives one idle segment back, on the way to a larger one. `by_threshold`: only for the threshold's sake.

@@ -22,6 +22,8 @@ pub(super) struct Ladder {
     pub retried: bool,
     /// Segments cannot be given back now; with the driver's code if it gave one.
     pub release_refused: Option<Option<i32>>,
+    /// Whether the driver would take one back before long, once that was asked.
+    pub rests: Option<bool>,
     /// The next search may cut a small request from the large pool.
     pub desperate: bool,
     pub landings: u32,
@@ -68,6 +70,7 @@ impl Ladder {
             reclaim_all: false,
             retried: false,
             release_refused: None,
+            rests: None,
             desperate: false,
             landings: 0,
             mapped: MappedLadder::default(),

@@ -1,9 +1,9 @@
-/* usage: BYTES=... ROUNDS=... stall [CASE]    An allocation waits for nothing, nor does work on another stream: not for a stream that
+/* usage: BYTES=... ROUNDS=... [GROWS=1] stall [CASE]    An allocation waits for nothing, nor does work on another stream: not for a stream that
  * waits for what the host does last, for a word or in a host function. Memory was used and freed before. The same natively.
  */
 #include "../sim-driver/tests/c/simtest.h"
 
-enum { MOST = 4 << 20, GEQ = 0 };
+enum { MOST = 8 << 20, GEQ = 0 };
 static unsigned char host[MOST];
 static volatile int may_go_on;
 
@@ -34,6 +34,7 @@ static void memory_beside_a_stream_that_is_held(int holds_pinned, int by_word)
     }
     if (by_word) OK(cuStreamWaitValue32_v2(held, word, 1, GEQ));
     else OK(cuLaunchHostFunc(held, hold, NULL));
+    if (getenv("GROWS")) bytes = bytes * 3 / 2;
     OK(cuMemAlloc_v2(&p, bytes));
     OK(cuMemcpyDtoHAsync_v2(host, p, bytes, other));
     OK(cuStreamSynchronize(other));

@@ -12,6 +12,7 @@
 
 use super::contexts::{self, Reach};
 use super::fences::Fences;
+use super::idle::MOMENT;
 use super::lane::{make_event, Lane};
 use super::pages::DriverPages;
 use super::{capture, order, settings};
@@ -20,9 +21,9 @@ use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use crate::emit;
 use cushion::pool::{Backing, BackingError, Fence, Pages, Range, ScrubTicket};
 use once_cell::sync::OnceCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -40,7 +41,12 @@ pub struct DriverBacking {
     /// Mapped memory, once it was asked for; `None` inside: it cannot be had.
     pages: OnceCell<Option<DriverPages>>,
     spare_events: Mutex<Vec<usize>>,
+    /// Its work did not end for long when it was looked at last.
+    is_held: AtomicBool,
 }
+
+/// Longest that an allocation waits for work to end, so that memory can go back that need not. A queue of work is shorter.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A code of the driver's as the pool takes it.
 pub fn check(code: Status) -> Result<(), BackingError> {
@@ -66,6 +72,7 @@ impl DriverBacking {
             lane: Mutex::new(Lane::new()),
             pages: OnceCell::new(),
             spare_events: Mutex::new(Vec::new()),
+            is_held: AtomicBool::new(false),
         }
     }
 
@@ -338,6 +345,19 @@ impl Backing for DriverBacking {
         let outcome = check(unsafe { (driver.mem_free)(segment.address) });
         self.note_wait(started);
         outcome
+    }
+
+    fn rests_soon(&self) -> bool {
+        let patience = match self.is_held.load(Ordering::Relaxed) {
+            true => MOMENT,
+            false => PATIENCE,
+        };
+        let started = Instant::now();
+        // What cannot be known is found out by the release.
+        let rests = self.rests_within(patience).unwrap_or(true);
+        self.is_held.store(!rests, Ordering::Relaxed);
+        self.note_wait(started);
+        rests
     }
 
     fn fence(&self) -> Result<Fence, BackingError> {

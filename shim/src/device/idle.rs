@@ -23,8 +23,8 @@ use cushion::pool::BackingError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So often, and so far apart, a context is asked whether it rests.
-const LOOKS: u32 = 20;
+/// For so long, and at times so far apart, a context is asked whether it rests.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
 const LOOK_APART: Duration = Duration::from_micros(50);
 /// Longest that the end of the process waits for this thread.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ fn trim(context: &Context, one: impl Fn(&Context) -> u64) -> Trimmed {
             return trimmed;
         };
         let _shield = Shield::raise(driver);
-        match context.backing.rests() {
+        match context.backing.rests_within(MOMENT) {
             Ok(true) => {}
             Ok(false) => {
                 trimmed.was_busy = true;
@@ -146,8 +146,9 @@ fn trim(context: &Context, one: impl Fn(&Context) -> u64) -> Trimmed {
 }
 
 impl DriverBacking {
-    /// Whether all work that can reach this context's memory has ended. Asks, and does not wait for more than a moment.
-    fn rests(&self) -> Result<bool, BackingError> {
+    /// Whether all work that can reach this context's memory has ended, or does in so long. Asks, now and again.
+    pub(super) fn rests_within(&self, longest: Duration) -> Result<bool, BackingError> {
+        let started = Instant::now();
         let driver = self.driver()?;
         let (Some(events), Some(query)) = (&driver.context_events, driver.event_query) else {
             return Err(BackingError::Unavailable);
@@ -157,14 +158,17 @@ impl DriverBacking {
             rests = rests
                 && backing.with_event(driver, |event| {
                     in_gate(|| backing.record(events, event))?;
-                    // SAFETY: the event is ours and alive. Not inside the gate: it is shielded.
-                    let has_ended = || unsafe { query(event) } == SUCCESS;
-                    Ok((0..LOOKS).any(|_| {
-                        has_ended() || {
-                            std::thread::sleep(LOOK_APART);
-                            false
+                    let _shield = Shield::raise(driver);
+                    loop {
+                        // SAFETY: the event is ours and alive. Not inside the gate: it is shielded.
+                        if unsafe { query(event) } == SUCCESS {
+                            return Ok(true);
                         }
-                    }))
+                        if started.elapsed() >= longest {
+                            return Ok(false);
+                        }
+                        std::thread::sleep(LOOK_APART);
+                    }
                 })?;
             Ok(())
         })?;

@@ -224,14 +224,14 @@ hooks! {
     Effect cuMemcpyBatchAsync_v2_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, stream: CUstream) = copy::batch_async;
     Effect cuMemcpyBatchAsync(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, failed_at: *mut usize, stream: CUstream) = copy::batch_async_v1;
     Effect cuMemcpyBatchAsync_ptsz(to: *mut CUdeviceptr, from: *mut CUdeviceptr, sizes_bytes: *mut usize, count: usize, attributes: *mut c_void, attribute_indexes: *mut usize, attribute_count: usize, failed_at: *mut usize, stream: CUstream) = copy::batch_async_v1;
-    Effect cuStreamWaitValue32(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue32_ptsz(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue32_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue64_ptsz(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue64_v2(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::word_async;
-    Effect cuStreamWaitValue64_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::word_async;
+    Effect cuStreamWaitValue32(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue32_ptsz(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue32_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue64(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue64_ptsz(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue64_v2(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::wait_async;
+    Effect cuStreamWaitValue64_v2_ptsz(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint) = values::wait_async;
     Effect cuStreamWriteValue32(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
     Effect cuStreamWriteValue32_ptsz(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
     Effect cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint) = values::word_async;
@@ -268,6 +268,12 @@ hooks! {
     Watch cuGraphUpload_ptsz(executable: *mut c_void, stream: CUstream) = plain::retry2;
     Watch cuGraphLaunch(executable: *mut c_void, stream: CUstream) = stream::launch_graph;
     Watch cuGraphLaunch_ptsz(executable: *mut c_void, stream: CUstream) = stream::launch_graph;
+    Watch cuLaunchHostFunc(stream: CUstream, function: *mut c_void, data: *mut c_void) = stream::host_function;
+    Watch cuLaunchHostFunc_ptsz(stream: CUstream, function: *mut c_void, data: *mut c_void) = stream::host_function;
+    Watch cuLaunchHostFunc_v2(stream: CUstream, function: *mut c_void, data: *mut c_void, mode: c_uint) = stream::host_function_v2;
+    Watch cuLaunchHostFunc_v2_ptsz(stream: CUstream, function: *mut c_void, data: *mut c_void, mode: c_uint) = stream::host_function_v2;
+    Watch cuStreamAddCallback(stream: CUstream, function: *mut c_void, data: *mut c_void, flags: c_uint) = stream::host_function_v2;
+    Watch cuStreamAddCallback_ptsz(stream: CUstream, function: *mut c_void, data: *mut c_void, flags: c_uint) = stream::host_function_v2;
     Watch cuMemPoolCreate(pool: *mut c_void, properties: *const c_void) = plain::retry2;
     Watch cuCtxSetLimit(limit: c_int, value: usize) = plain::retry2;
     ---
@@ -290,10 +296,6 @@ hooks! {
     Order cuLaunchCooperativeKernelMultiDevice "rsp";
     Order cuLaunchCooperativeKernel_ptsz "rsp";
     Order cuLaunchGridAsync "rcx";
-    Order cuLaunchHostFunc "rdi";
-    Order cuLaunchHostFunc_ptsz "rsp";
-    Order cuLaunchHostFunc_v2 "rdi";
-    Order cuLaunchHostFunc_v2_ptsz "rsp";
     Order cuLaunchKernel "qword ptr [rsp + 24]";
     Order cuLaunchKernelEx "rsp";
     Order cuLaunchKernelEx_ptsz "rsp";
@@ -329,8 +331,6 @@ hooks! {
     Order cuMemcpyHtoDAsync "rcx";
     Order cuSignalExternalSemaphoresAsync "rcx";
     Order cuSignalExternalSemaphoresAsync_ptsz "rsp";
-    Order cuStreamAddCallback "rdi";
-    Order cuStreamAddCallback_ptsz "rsp";
     Order cuStreamAttachMemAsync "rdi";
     Order cuStreamAttachMemAsync_ptsz "rsp";
     Order cuStreamBeginCaptureToCig "rsp";

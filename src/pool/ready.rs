@@ -4,6 +4,7 @@
 //! A scrub starts after all earlier work and is joined by all later work, so it is a barrier as well. A barrier orders
 //! later work behind everything submitted earlier, scrubs included. So one of the two, or a join alone, is enough.
 
+use crate::lane;
 use crate::sync::MutexGuard;
 
 use super::arena::{Entry, Past};
@@ -72,6 +73,32 @@ impl Pool {
             return self.join(state, backing, past);
         }
         self.fence(state, backing, past)
+    }
+
+    /// The same, for the sake of what is about to be submitted: later work that needs this memory then does not wait for that. Only if
+    /// anything was freed since it was done last; what cannot be fenced now is when it is needed.
+    pub fn fence_freed<B: Backing>(&self, backing: &B) {
+        let mut state = self.lock();
+        self.fold(&mut state, lane::current());
+        let allocations = &state.stats.allocations;
+        let frees = allocations.total - allocations.current;
+        let past = Past {
+            epoch: 0,
+            ticket: state.tickets.issued(),
+        };
+        if backing.sole_stream()
+            || state.settled_frees == frees && state.tickets.is_joined(past.ticket)
+        {
+            return;
+        }
+        // What is kept in front is in no list of what is to be fenced.
+        let made = match self.has_front() {
+            true => self.fence(state, backing, past),
+            false => self.settle_all(state, backing),
+        };
+        if let Made::Ready(mut state) = made {
+            state.settled_frees = frees;
+        }
     }
 
     /// Puts everything freed up to now behind a barrier. `past` is that of the block in the caller's hands.

@@ -50,6 +50,8 @@ pub(super) struct State {
     pub dirty_hints: VecDeque<u32>,
     /// The scrub started last, if it was ahead of need and short.
     pub short_scrub: Option<u64>,
+    /// How many blocks had been freed when all of them were put behind a barrier last ([`super::Pool::fence_freed`]).
+    pub settled_frees: u64,
     /// What it has paid for being tight.
     pub wear: Wear,
     /// What the pool knows of the blocks in front.
@@ -96,6 +98,7 @@ impl State {
             waiting: 0,
             dirty_hints: VecDeque::new(),
             short_scrub: None,
+            settled_frees: 0,
             wear: Wear::default(),
             front: Book::default(),
             mapped: Mapped::new(),

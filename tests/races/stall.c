@@ -51,8 +51,13 @@ static void memory_beside_a_stream_that_is_held(int holds_pinned, int by_word)
 static void a_word_and_pinned_memory(void) { memory_beside_a_stream_that_is_held(1, 1); }
 static void a_host_function_and_pinned_memory(void) { memory_beside_a_stream_that_is_held(1, 0); }
 
+static void a_word(void) { memory_beside_a_stream_that_is_held(0, 1); }
+static void a_host_function(void) { memory_beside_a_stream_that_is_held(0, 0); }
+
 static const Case cases[] = {
     { "a word, and pinned memory", a_word_and_pinned_memory },
     { "a host function, and pinned memory", a_host_function_and_pinned_memory },
+    { "a word", a_word },
+    { "a host function", a_host_function },
 };
 CASES(cases)

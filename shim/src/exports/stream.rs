@@ -59,6 +59,33 @@ pub unsafe fn launch_graph(
     reclaim::retried(|| unsafe { real(executable, stream) })
 }
 
+/// `cuLaunchHostFunc`: what it does nobody knows, and it may wait for what the program does next.
+pub unsafe fn host_function(
+    real: unsafe extern "C" fn(CUstream, *mut c_void, *mut c_void) -> Status,
+    stream: CUstream,
+    function: *mut c_void,
+    data: *mut c_void,
+) -> Status {
+    order::note_stream(stream);
+    contexts::before_hold();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(stream, function, data) }
+}
+
+/// `cuLaunchHostFunc_v2`, `cuStreamAddCallback`: the same with flags.
+pub unsafe fn host_function_v2(
+    real: unsafe extern "C" fn(CUstream, *mut c_void, *mut c_void, c_uint) -> Status,
+    stream: CUstream,
+    function: *mut c_void,
+    data: *mut c_void,
+    flags: c_uint,
+) -> Status {
+    order::note_stream(stream);
+    contexts::before_hold();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(stream, function, data, flags) }
+}
+
 /// `cuStreamDestroy`, `cuStreamDestroy_v2`.
 pub unsafe fn destroy(real: unsafe extern "C" fn(CUstream) -> Status, stream: CUstream) -> Status {
     let ended = capture::end(stream);

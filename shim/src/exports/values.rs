@@ -3,6 +3,7 @@
 
 use super::copy::{is_inside, note_stream};
 use crate::abi::*;
+use crate::device::contexts;
 use std::ffi::c_uint;
 
 const WAIT_32: c_uint = 1;
@@ -32,7 +33,21 @@ impl Operation {
     }
 }
 
-/// `cuStreamWriteValue32`, `cuStreamWaitValue32`, the same of 64 bits, all forms.
+/// `cuStreamWaitValue32`, the same of 64 bits, all forms.
+pub unsafe fn wait_async<Value>(
+    real: unsafe extern "C" fn(CUstream, CUdeviceptr, Value, c_uint) -> Status,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: Value,
+    flags: c_uint,
+) -> Status {
+    note_stream(stream);
+    contexts::before_hold();
+    // SAFETY: the caller's promise.
+    unsafe { word_async(real, stream, address, value, flags) }
+}
+
+/// `cuStreamWriteValue32`, the same of 64 bits, all forms.
 pub unsafe fn word_async<Value>(
     real: unsafe extern "C" fn(CUstream, CUdeviceptr, Value, c_uint) -> Status,
     stream: CUstream,
@@ -63,6 +78,7 @@ pub unsafe fn batch_async(
     if !operations.is_null() && places.any(is_outside) {
         return INVALID_VALUE;
     }
+    contexts::before_hold();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(stream, count, operations, flags) }
 }

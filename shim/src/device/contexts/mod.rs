@@ -29,8 +29,8 @@ pub use primary::{
     released,
 };
 pub use reach::{
-    each_reaching, fence_all, forget_ended, is_alone, note_peers, note_work_anywhere, note_work_on,
-    reach_of, reaching, Reach,
+    before_hold, each_reaching, fence_all, forget_ended, is_alone, note_peers, note_work_anywhere,
+    note_work_on, reach_of, reaching, Reach,
 };
 pub use records::{driver_version, note_mapped, note_unmapped, records};
 

@@ -239,6 +239,25 @@ pub fn fence_all() -> bool {
     }
 }
 
+/// Work is about to be queued that may wait for what the program does next: what was freed until now is put behind a barrier that this work
+/// is not before.
+///
+/// # Decision: before, and not after
+/// Memory that was freed is fenced when it is asked for, and the fence is behind all work that was submitted until then. Natively the free has
+/// waited, and an allocation waits for nothing: were that work in between, all streams would wait for it, and it perhaps for one of them.
+pub fn before_hold() {
+    if order::is_given() {
+        return;
+    }
+    for context in all() {
+        let alive = reach_of(context.backing.context as CUcontext)
+            .filter(|reach| reach.backing().serial == context.serial);
+        if alive.is_some() && context.dead().is_none() {
+            context.pool.fence_freed(&context.backing);
+        }
+    }
+}
+
 /// How long calls wait for contexts that are out of the list, all together.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks.

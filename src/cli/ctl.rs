@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::{clean, print, Failure};
+use super::{clean, escape_controls, print, Failure};
+use crate::config::{Config, Ctl};
 use crate::ctl::{directory, own_uid, peer, socket_name, Command};
 use crate::units::{parse_duration, Bytes};
 
@@ -80,7 +81,7 @@ pub fn run(args: &CtlArgs) -> Result<(), Failure> {
         ))
     })?;
     if args.json {
-        print(&format!("{answer}\n"))?;
+        print(&escape_controls(&format!("{answer}\n")))?;
     }
     if let Some(error) = answer["error"].as_str() {
         return Err(Failure::Other(format!(
@@ -182,8 +183,9 @@ fn why_not(process: &Path, pid: u32) -> String {
     let is_loaded = maps
         .split(|byte| *byte == b'\n')
         .any(|line| line.ends_with(b"libcushion.so"));
-    let is_on = value_in(&environment, "CUSHION_CTL")
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"));
+    let setting = value_in(&environment, "CUSHION_CTL").unwrap_or_default();
+    let (config, _) = Config::from_vars([("CUSHION_CTL".to_owned(), setting)]);
+    let is_on = config.ctl.value == Ctl::On;
     if !is_loaded {
         format!("process {pid} does not run under cushion")
     } else if !is_on {
@@ -231,17 +233,18 @@ fn trimmed(answer: &Value) -> String {
 }
 
 fn stats(answer: &Value) -> String {
-    let mut text = format!("process {}\n", answer["pid"]);
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let mut text = format!("process {}\n", number(&answer["pid"]));
     for device in answer["devices"].as_array().into_iter().flatten() {
-        let bytes = |gauge: &str, value: &str| {
-            Bytes(device["figures"][gauge][value].as_u64().unwrap_or(0)).to_string()
-        };
+        let bytes =
+            |gauge: &str, value: &str| Bytes(number(&device["figures"][gauge][value])).to_string();
         let limit = match device["limit_bytes"].as_u64() {
             Some(limit) => format!("limit {}", Bytes(limit)),
             None => "no limit".to_owned(),
         };
         let name = clean(device["name"].as_str().unwrap_or_default());
-        text.push_str(&format!("device {}: {name}, {limit}\n", device["ordinal"]));
+        let ordinal = number(&device["ordinal"]);
+        text.push_str(&format!("device {ordinal}: {name}, {limit}\n"));
         for (label, gauge) in [
             ("requested", "requested_bytes"),
             ("allocated", "allocated_bytes"),
@@ -253,12 +256,10 @@ fn stats(answer: &Value) -> String {
         }
     }
     for kind in answer["kinds"].as_array().into_iter().flatten() {
-        let bytes = Bytes(kind["bytes"]["current"].as_u64().unwrap_or(0));
+        let bytes = Bytes(number(&kind["bytes"]["current"]));
         let name = clean(kind["kind"].as_str().unwrap_or_default());
-        text.push_str(&format!(
-            "  {name}: {} in {bytes}\n",
-            kind["count"]["current"]
-        ));
+        let count = number(&kind["count"]["current"]);
+        text.push_str(&format!("  {name}: {count} in {bytes}\n"));
     }
     text
 }

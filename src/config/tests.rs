@@ -111,6 +111,26 @@ fn a_bad_value_falls_back_to_the_combined_setting() {
 }
 
 #[test]
+fn every_switch_and_every_off_is_spelled_as_the_others_are() {
+    for (on, off) in [("1", "0"), ("on", "off"), ("ON", "Off"), ("yes", "no")] {
+        for (value, is_on) in [(on, true), (off, false)] {
+            let (config, warnings) = read(&[("CUSHION_DISABLE", value), ("CUSHION_CTL", value)]);
+            assert!(warnings.is_empty(), "{warnings:?}");
+            let switches = (config.disable.value, config.ctl.value == Ctl::On);
+            assert_eq!(switches, (is_on, is_on), "{value}");
+        }
+    }
+    for variable in VARIABLES.iter().filter(|v| v.allowed.contains("off")) {
+        assert_eq!(variable.check("off".as_ref()), Ok(()), "{}", variable.name);
+    }
+    let (config, _) = read(&[
+        ("CUSHION_IDLE_TRIM", "off"),
+        ("CUSHION_REPORT_INTERVAL", "off"),
+    ]);
+    assert!(config.idle_trim.value.is_zero() && config.report_interval.value.is_zero());
+}
+
+#[test]
 fn unknown_names_are_said_with_a_guess() {
     let (_, warnings) = read(&[
         ("CUSHION_MODES", "x"),

@@ -106,13 +106,25 @@ impl Backing {
     }
 }
 
-words! {
-    /// Whether `cushion ctl` can speak to the process.
-    Ctl {
-        /// The background thread listens.
-        On = "on",
-        /// It does not.
-        Off = "off",
+/// Whether `cushion ctl` can speak to the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ctl {
+    /// The background thread listens.
+    On,
+    /// It does not.
+    Off,
+}
+
+impl Value for Ctl {
+    fn parse(text: &OsStr) -> Option<Self> {
+        bool::parse(text).map(|is_on| if is_on { Ctl::On } else { Ctl::Off })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Ctl::On => "on".to_owned(),
+            Ctl::Off => "off".to_owned(),
+        }
     }
 }
 
@@ -212,9 +224,13 @@ impl Value for bool {
     }
 }
 
+/// A duration; zero, or `off`, for what is never done.
 impl Value for Duration {
     fn parse(text: &OsStr) -> Option<Self> {
-        parse_duration(text.to_str()?)
+        match text.to_str()?.trim() {
+            "off" => Some(Duration::ZERO),
+            text => parse_duration(text),
+        }
     }
 
     fn text(&self) -> String {

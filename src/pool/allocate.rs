@@ -82,7 +82,9 @@ impl Pool {
         let is_plain = matches!(plan.kind, SegmentKind::Small | SegmentKind::Large);
         let may_take = self.has_front() && is_plain && !request.capturing;
         let lane = own.filter(|_| may_take).map(|own| self.front.lane(own));
-        if let Some(grant) = lane.and_then(|lane| self.take_refilled(own, lane, backing, &plan)) {
+        let refilled = lane.filter(|lane| self.front.may_refill(lane, plan.size_bytes));
+        if let Some(grant) = refilled.and_then(|lane| self.take_refilled(own, lane, backing, &plan))
+        {
             return Ok(grant);
         }
         let mut state = self.lock();
@@ -92,7 +94,7 @@ impl Pool {
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
             self.note_miss(&mut state, own, plan.size_bytes, is_ordered);
-            self.front.waits_for_fence(lane, plan.size_bytes)
+            !is_ordered && self.front.waits_for_fence(lane, plan.size_bytes)
         });
         let is_apart = plan.size_bytes > KEPT_APART_ABOVE_BYTES;
         let found = match waiting {
@@ -120,7 +122,7 @@ impl Pool {
     }
 
     /// From in front once more, after what other lanes had no room for came to this one, or numbers that it had used up.
-    #[inline]
+    #[inline(never)]
     fn take_refilled<B: Backing>(
         &self,
         own: Option<usize>,

@@ -3,7 +3,9 @@
 use std::ops::{Index, IndexMut};
 
 pub(super) use super::entry::Entry;
-pub(super) use super::parts::{Parts, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE};
+pub(super) use super::parts::{
+    Parts, Past, Use, FLAG_APART, FLAG_BORROWED, FLAG_HELD, FLAG_IN_FRONT, FLAG_RETIRE,
+};
 
 /// "No block" and "no segment" in links.
 pub(super) const NONE: u32 = u32::MAX;
@@ -26,6 +28,7 @@ impl Arena {
     }
 
     /// Adds a block and says where it is.
+    #[inline]
     pub fn add(&mut self, parts: Parts) -> u32 {
         let entry = Entry::new(parts);
         self.block_count += 1;
@@ -38,6 +41,12 @@ impl Arena {
             }
             debug_assert!(false, "the list of vacant slots leads to a block");
         }
+        self.push(entry)
+    }
+
+    /// Adds a slot.
+    #[cold]
+    fn push(&mut self, entry: Entry) -> u32 {
         if self.slots.len() == self.slots.capacity() {
             // A little more: large arrays are remapped, not copied, and few slots stand empty.
             self.slots.reserve_exact((self.slots.len() / 32).max(256));
@@ -47,6 +56,7 @@ impl Arena {
     }
 
     /// Removes a block; its slot will be used again.
+    #[inline]
     pub fn remove(&mut self, index: u32) {
         self.block_count -= 1;
         let next_vacant = self.first_vacant;

@@ -4,6 +4,8 @@
 //! steady state. An entry is 32 bits of the hash and the index of the block; the address itself is in the arena. No
 //! decision depends on the order of the table.
 
+use std::hint::select_unpredictable;
+
 use super::arena::{Arena, NONE};
 use super::hash::spread;
 
@@ -127,12 +129,12 @@ impl BaseIndex {
             if entry == EMPTY {
                 break;
             }
-            // Move back whatever would no longer be reached from its home across the hole.
+            // Move back whatever would no longer be reached from its home across the hole. Without a branch, which nobody
+            // could foretell: what stays is written where it is.
             let home = self.home((entry >> 32) as u32);
-            if self.distance(home, at) >= self.distance(hole, at) {
-                self.entries[hole] = entry;
-                hole = at;
-            }
+            let moves = self.distance(home, at) >= self.distance(hole, at);
+            self.entries[select_unpredictable(moves, hole, at)] = entry;
+            hole = select_unpredictable(moves, at, hole);
         }
         self.entries[hole] = EMPTY;
         self.count -= 1;

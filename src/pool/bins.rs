@@ -5,6 +5,8 @@
 //! has a fitting block the smallest wins, then the one that needs least work before use, then the lowest address. The
 //! hot path looks at [`SCAN_LIMIT`] blocks of a bin; before the pool grows, all are looked at.
 
+use std::hint::select_unpredictable;
+
 use super::arena::{Arena, Entry, Past, Use, NONE};
 use super::size::{bin_of, BIN_COUNT};
 
@@ -120,7 +122,7 @@ impl Bins {
         scan_limit: usize,
         rank: &impl Fn(&Entry, Past) -> Option<u32>,
     ) -> Option<u32> {
-        let mut best = None;
+        let (mut best, mut best_at) = (u128::MAX, NONE);
         let mut at = self.heads[bin];
         for _ in 0..scan_limit {
             if at == NONE {
@@ -135,15 +137,14 @@ impl Bins {
                     if entry.size_bytes() == size_bytes && rank == 0 {
                         return Some(at); // No other is better but for its address.
                     }
-                    let key = (entry.size_bytes(), rank, entry.address());
-                    if best.is_none_or(|(other, _)| key < other) {
-                        best = Some((key, at));
-                    }
+                    let order = entry.order(rank);
+                    best_at = select_unpredictable(order < best, at, best_at);
+                    best = best.min(order);
                 }
             }
             at = bin_next;
         }
-        best.map(|(_, block)| block)
+        (best_at != NONE).then_some(best_at)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lane;
 
-use super::arena::{Use, FLAG_BORROWED, FLAG_HELD, NONE};
+use super::arena::{Use, FLAG_APART, FLAG_BORROWED, FLAG_HELD, FLAG_IN_FRONT, NONE};
 use super::facade::Pool;
 use super::live::borrowed_bytes;
 use super::SegmentKind;
@@ -63,6 +63,13 @@ impl Pool {
                     .is_none_or(|map| map.is_set(segment.granule(address)));
                 assert!(marked, "TILE: start not marked");
                 assert!(entry.size_bytes() > 0, "TILE: empty block");
+                let (is_apart, in_front) = (
+                    matches!(segment.kind, SegmentKind::Oversize | SegmentKind::Isolated),
+                    self.front.entry_of(address).is_some(),
+                );
+                assert_eq!(entry.flags() & FLAG_APART != 0, is_apart, "a block apart");
+                let marked = entry.flags() & FLAG_IN_FRONT != 0;
+                assert_eq!(marked, in_front, "ONE-PLACE: block in front not marked");
                 match self.as_in_front(entry) {
                     Use::Hand { .. } if entry.is_live() => {
                         busy += 1;
@@ -70,7 +77,7 @@ impl Pool {
                         cached_count += 1;
                         let base = state.bases.get(&state.blocks, entry.address());
                         assert_eq!(base, Some(at), "OURS: block in front not in the index");
-                        assert_eq!(entry.flags(), 0, "a block in front is plain");
+                        assert_eq!(entry.flags(), FLAG_IN_FRONT, "a block in front is plain");
                     }
                     Use::Live {
                         requested_bytes, ..

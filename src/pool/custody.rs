@@ -2,11 +2,11 @@
 
 use crate::sync::MutexGuard;
 
-use super::arena::{Parts, Past, Use, NONE};
+use super::arena::{Parts, Past, Use, FLAG_APART, NONE};
 use super::facade::{Outside, Pool};
 use super::segments::Segment;
 use super::state::State;
-use super::{Backing, Range, Refusal};
+use super::{Backing, Range, Refusal, SegmentKind};
 
 impl Pool {
     /// Gives a segment back that the tables cannot hold ([`Entry::can_hold`]); the program's request is the driver's then. No
@@ -33,6 +33,10 @@ impl State {
             address,
             size_bytes,
         } = segment.range();
+        let flags = match segment.kind {
+            SegmentKind::Small | SegmentKind::Large => 0,
+            SegmentKind::Oversize | SegmentKind::Isolated => FLAG_APART,
+        };
         let index = self.segments.add(segment);
         let block = self.blocks.add(Parts {
             address,
@@ -41,7 +45,7 @@ impl State {
             segment: index,
             previous: NONE,
             next: NONE,
-            flags: 0,
+            flags,
         });
         let segment = &mut self.segments[index];
         segment.first = block;

@@ -39,15 +39,17 @@ impl Pool {
         let index = state.bases.remove(&state.blocks, address);
         debug_assert_eq!(index, Some(block));
         let past = Past { epoch, ticket: 0 };
-        state.blocks[block].set_use(Use::Hand { past });
+        let entry = &mut state.blocks[block];
+        entry.set_use(Use::Hand { past });
+        entry.set_flags(0);
         state.put(block, past);
         true
     }
 
     /// The large blocks that a lane keeps go to the free lists.
     pub(super) fn give_large_back(&self, state: &mut State, lane: &Lane) {
-        while let Some(crowd) = lane.wide.evict_any() {
-            self.make_room(state, crowd.hints());
+        while let Some(hint) = lane.wide.take_any() {
+            self.list_again(state, hint.entry(), hint.sequence());
         }
     }
 

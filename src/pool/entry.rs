@@ -220,6 +220,13 @@ impl Entry {
         self.kind() == HOLE
     }
 
+    /// Where the block stands among others: by size, then by `rank` (below 2^31), then by address.
+    #[inline]
+    pub fn order(&self, rank: u32) -> u128 {
+        let size_and_rank = u64::from(self.size_granules) << 31 | u64::from(rank);
+        u128::from(size_and_rank) << u64::BITS | u128::from(self.word & !LOW_MASK)
+    }
+
     /// The past of a free block.
     #[inline]
     pub fn free_past(&self) -> Option<Past> {

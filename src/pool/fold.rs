@@ -32,9 +32,7 @@ impl Pool {
         }
         let is_folded = |(number, lane): (usize, &Lane)| {
             let folded = state.front.folded.get(number);
-            folded.is_some_and(|folded| {
-                folded.taken[0].wrapping_add(folded.freed[0]) == lane.events()
-            })
+            folded.is_some_and(|folded| folded.events() == lane.events())
         };
         if self.front.lanes().all(is_folded) {
             return;
@@ -85,13 +83,13 @@ impl Pool {
             state.front.folded.resize(number + 1, Tally::default());
         }
         let before = state.front.folded[number];
+        if before.events() == lane.events() {
+            return;
+        }
         let peaks = lane.net_peaks();
         let freed = lane.freed();
         let taken = lane.taken();
         let now = Tally { taken, freed };
-        if now == before {
-            return;
-        }
         state.front.folded[number] = now;
         let (taken, freed) = now.since(&before);
         for (figure, gauge) in gauges(state).into_iter().enumerate() {

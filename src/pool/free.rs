@@ -122,7 +122,6 @@ impl Pool {
         let entry = &mut state.blocks[block];
         entry.set_use(Use::Hand { past });
         let plain = entry.flags() == 0;
-        let segment = entry.segment();
         let leaving = Leaving {
             block,
             was,
@@ -132,7 +131,7 @@ impl Pool {
         if mode.host_wait && !mode.capturing {
             return self.free_after_wait(state, backing, leaving, past);
         }
-        if plain && state.segments[segment].kind != SegmentKind::Isolated {
+        if plain {
             state.account_free(block, requested_bytes);
             state.put(block, past);
             return FreeOutcome::Freed {

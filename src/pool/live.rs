@@ -1,6 +1,6 @@
 //! Blocks that become live, and that are live no more or kept out of use, with their figures (SUMS).
 
-use super::arena::{Parts, Past, Use, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE, NONE};
+use super::arena::{Parts, Past, Use, FLAG_APART, FLAG_BORROWED, FLAG_HELD, FLAG_RETIRE, NONE};
 use super::size::GRANULE_BYTES;
 use super::state::State;
 use super::{Block, Grant, Origin, Request};
@@ -21,7 +21,7 @@ impl State {
             tag: request.tag,
             sequence: self.sequence,
         });
-        entry.set_flags(0);
+        entry.set_flags(entry.flags() & FLAG_APART);
         let Parts {
             address,
             size_bytes,

@@ -6,6 +6,10 @@ pub(super) const FLAG_HELD: u32 = 1;
 pub(super) const FLAG_RETIRE: u32 = 2;
 /// The block serves a small request, and is a piece of the large pool, in whose granule it is counted.
 pub(super) const FLAG_BORROWED: u32 = 4;
+/// The block is all of an oversize or isolated segment, as long as that is: it is never cut, and never kept in front.
+pub(super) const FLAG_APART: u32 = 8;
+/// The block is kept in front, which knows better whether it is live.
+pub(super) const FLAG_IN_FRONT: u32 = 16;
 
 /// A range of a segment.
 #[derive(Debug, Clone, Copy)]

@@ -1,13 +1,13 @@
 //! How blocks come to the front, and back to the tables as live ones: all under the pool's lock. `drain` gives back those that are
 //! cached, `fold` keeps the figures.
 
-use super::arena::{Entry, Parts, Past, Use};
+use super::arena::{Entry, Parts, Past, Use, FLAG_IN_FRONT};
 use super::facade::Pool;
 use super::front::entry::{State as Place, Word, ENTRIES_MAX};
 use super::front::lane::Lane;
 use super::front::{Entering, Look};
 use super::state::State;
-use super::{Block, SegmentKind};
+use super::Block;
 
 /// Entries looked at for one that can be evicted.
 const EVICTION_LOOKS: u32 = 8;
@@ -31,7 +31,6 @@ impl Pool {
             address,
             size_bytes,
             in_use,
-            segment,
             flags,
             ..
         } = state.blocks[block].parts();
@@ -43,8 +42,7 @@ impl Pool {
         else {
             return false;
         };
-        let kind = state.segments[segment].kind;
-        if flags != 0 || !matches!(kind, SegmentKind::Small | SegmentKind::Large) {
+        if flags != 0 {
             return false;
         }
         let do_meet = state.front.meetings.is_on();
@@ -66,6 +64,7 @@ impl Pool {
             state.front.add_vacant(id);
             return false;
         };
+        state.blocks[block].set_flags(FLAG_IN_FRONT);
         state.stats.requested_bytes.fall(requested_bytes);
         state.stats.allocated_bytes.fall(size_bytes);
         state.stats.allocations.fall(1);
@@ -124,17 +123,21 @@ impl Pool {
             return false;
         }
         state.front.add_vacant(id);
-        state.blocks[block].set_use(Use::Live {
+        let entry = &mut state.blocks[block];
+        entry.set_use(Use::Live {
             requested_bytes,
             tag,
             sequence: word.sequence(),
         });
+        entry.set_flags(0);
         true
     }
 
     /// The live block whose base is `address`, with its truth in the tables.
     pub(super) fn plain_live(&self, state: &mut State, address: u64) -> Option<u32> {
-        while let Some((id, word)) = self.front.entry_of(address) {
+        let block = state.bases.get(&state.blocks, address)?;
+        while state.blocks[block].flags() & FLAG_IN_FRONT != 0 {
+            let (id, word) = self.front.entry_of(address)?;
             if word.state() != Place::Live {
                 return None;
             }
@@ -142,13 +145,13 @@ impl Pool {
             // Its figures are about to be taken back.
             self.fold(state, None);
         }
-        state.bases.get(&state.blocks, address)
+        Some(block)
     }
 
     /// What a block of the tables is, with what the front knows of it. A cached one is on its way.
     #[inline]
     pub(super) fn as_in_front(&self, entry: &Entry) -> Use {
-        if !entry.is_live() {
+        if entry.flags() & FLAG_IN_FRONT == 0 {
             return entry.in_use();
         }
         match self.front.look(entry.address()) {
@@ -170,6 +173,9 @@ impl Pool {
     #[inline]
     pub(super) fn live_block(&self, state: &State, block: u32) -> Option<Block> {
         let found = state.live_block(block)?;
+        if state.blocks[block].flags() & FLAG_IN_FRONT == 0 {
+            return Some(found);
+        }
         match self.front.look(found.base) {
             Look::Nothing => Some(found),
             Look::NotLive => None,
@@ -201,8 +207,11 @@ impl Pool {
                 let address = state.blocks[block].address();
                 let found = self.front.entry_of(address).map(|(id, _)| id);
                 assert_eq!(found, Some(id), "ONE-PLACE: entry in front");
-                let live = state.blocks[block].is_live();
-                assert!(live, "ONE-PLACE: a block in front and in the free lists");
+                let entry = &state.blocks[block];
+                assert!(
+                    entry.is_live() && entry.flags() == FLAG_IN_FRONT,
+                    "ONE-PLACE: a block in front and in the free lists"
+                );
             }
         }
     }

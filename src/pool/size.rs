@@ -23,12 +23,15 @@ pub(super) const BIN_COUNT: usize = 32 * BINS_PER_OCTAVE as usize;
 #[inline]
 pub(super) fn bin_of(size_bytes: u64) -> usize {
     let granules = size_bytes / GRANULE_BYTES;
-    if granules < u64::from(BINS_PER_OCTAVE) {
-        return granules as usize;
-    }
-    let octave = 63 - granules.leading_zeros();
-    let sub = (granules >> (octave - SUB_BITS)) as u32 & (BINS_PER_OCTAVE - 1);
-    ((octave - SUB_BITS + 1) * BINS_PER_OCTAVE + sub) as usize
+    let octave = octave_above(granules, SUB_BITS);
+    ((octave << SUB_BITS) + (granules >> octave)) as usize
+}
+
+/// How many octaves a number is above the first one of `2^bits` numbers and more; 0 for what is below that, too. Without a branch,
+/// since sizes come as they like.
+#[inline]
+fn octave_above(number: u64, bits: u32) -> u64 {
+    u64::from(63 - bits - (number | 1 << bits).leading_zeros())
 }
 
 /// Sizes up to this one are rounded to classes.
@@ -66,11 +69,8 @@ pub(super) fn exact(size_bytes: u64) -> u64 {
 pub(super) fn class_of(size_bytes: u64) -> usize {
     debug_assert!(size_bytes <= CLASSED_LIMIT_BYTES);
     let last = (size_bytes.max(1) - 1) / GRANULE_BYTES;
-    if last < CLASSES_PER_OCTAVE {
-        return last as usize;
-    }
-    let octave = 63 - last.leading_zeros() - CLASSES_PER_OCTAVE.trailing_zeros();
-    (u64::from(octave + 1) * CLASSES_PER_OCTAVE + (last >> octave) % CLASSES_PER_OCTAVE) as usize
+    let octave = octave_above(last, CLASSES_PER_OCTAVE.trailing_zeros());
+    (octave * CLASSES_PER_OCTAVE + (last >> octave)) as usize
 }
 
 #[cfg(test)]

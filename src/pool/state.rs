@@ -59,7 +59,7 @@ pub(super) struct State {
     /// Handles and holes of the mapped segments.
     pub mapped: Mapped,
     /// Free blocks, by [`bins_of`] their kind of segment.
-    pub bins: [Bins; 3],
+    pub bins: [Bins; KINDS_WITH_BINS],
 }
 
 /// Host memory of a tree with so many entries, about: nodes of eleven that are a little more than half full, as those are
@@ -70,14 +70,14 @@ pub(super) fn tree_bytes<K, V>(entries: usize) -> usize {
     (size_of::<(K, V)>() * 11 + HEADER_BYTES) * entries.div_ceil(6)
 }
 
+/// The kinds before [`SegmentKind::Isolated`].
+const KINDS_WITH_BINS: usize = SegmentKind::Isolated as usize;
+
 /// The bins of a kind of segment; isolated segments are in none.
+#[inline]
 pub(super) fn bins_of(kind: SegmentKind) -> Option<usize> {
-    match kind {
-        SegmentKind::Small => Some(0),
-        SegmentKind::Large => Some(1),
-        SegmentKind::Oversize => Some(2),
-        SegmentKind::Isolated => None,
-    }
+    let bins = kind as usize;
+    (bins < KINDS_WITH_BINS).then_some(bins)
 }
 
 impl State {

@@ -101,6 +101,12 @@ impl Bin {
         self.count.load(Relaxed)
     }
 
+    /// The size of its blocks.
+    #[inline]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Relaxed)
+    }
+
     /// Whether it holds blocks of this size, or did last.
     #[inline]
     pub fn is_of(&self, size_bytes: u64) -> bool {

@@ -33,6 +33,12 @@ impl Depot {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there may be a crowd of this size.
+    #[inline]
+    pub fn may_have(&self, size_bytes: u64) -> bool {
+        self.counts[bin_number(size_bytes)].load(Ordering::Relaxed) > 0
+    }
+
     /// Whether [`Depot::put`] would keep a crowd of this size.
     pub fn has_room(&self, size_bytes: u64) -> bool {
         let count = self.counts[bin_number(size_bytes)].load(Ordering::Relaxed);
@@ -61,11 +67,11 @@ impl Depot {
 
     /// The crowd of this size that came last.
     pub fn take(&self, size_bytes: u64) -> Option<Crowd> {
-        let bin = bin_number(size_bytes);
-        let count = &self.counts[bin];
-        if count.load(Ordering::Relaxed) == 0 {
+        if !self.may_have(size_bytes) {
             return None;
         }
+        let bin = bin_number(size_bytes);
+        let count = &self.counts[bin];
         let mut shelves = self.lock();
         let shelf = shelves.get_mut(bin)?;
         let at = shelf

@@ -9,6 +9,7 @@ use super::entry::ENTRIES_MAX;
 use crate::pool::hash::spread;
 
 const WAYS: usize = 8;
+const WAY_BITS: u32 = WAYS.trailing_zeros();
 /// At most half full.
 const BUCKETS: usize = ENTRIES_MAX as usize * 2 / WAYS;
 const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
@@ -41,33 +42,45 @@ impl Index {
         }
     }
 
+    /// The places where an address may be: one of its own, which it most often has, so that a look ends where the processor
+    /// foretells; and all others of its bucket.
     #[inline]
-    fn bucket(&self, address: u64) -> &Bucket {
+    fn places(&self, address: u64) -> (&AtomicU64, &[AtomicU64; WAYS]) {
         let hash = spread(address >> GRANULE_BITS);
-        &self.buckets[(hash >> (u64::BITS - BUCKET_BITS)) as usize]
+        let number = (hash >> (u64::BITS - BUCKET_BITS - WAY_BITS)) as usize;
+        let bucket = &self.buckets[number / WAYS].0;
+        (&bucket[number % WAYS], bucket)
     }
 
     /// The entry of the block whose base is `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<u32> {
-        if !address.is_multiple_of(1 << GRANULE_BITS) {
+        if !address.is_multiple_of(1 << GRANULE_BITS) || address == 0 {
             return None;
         }
-        let wanted = address >> GRANULE_BITS;
-        for place in &self.bucket(address).0 {
-            let word = place.load(Ordering::Acquire);
-            if word >> ENTRY_BITS == wanted && word != 0 {
-                return Some(word as u32 & (ENTRIES_MAX - 1));
-            }
-        }
-        None
+        let wanted = word(address, 0);
+        let entry_in = |place: &AtomicU64| {
+            let entry = place.load(Ordering::Acquire) ^ wanted;
+            (entry < u64::from(ENTRIES_MAX)).then_some(entry as u32)
+        };
+        let (own, bucket) = self.places(address);
+        entry_in(own).or_else(|| bucket.iter().find_map(entry_in))
+    }
+
+    /// The place of an address that holds `word`.
+    #[inline]
+    fn holding(&self, address: u64, word: u64) -> Option<&AtomicU64> {
+        let holds = |place: &&AtomicU64| place.load(Ordering::Relaxed) == word;
+        let (own, bucket) = self.places(address);
+        Some(own)
+            .filter(holds)
+            .or_else(|| bucket.iter().find(holds))
     }
 
     /// Adds a block that is not in the index; `false` if there is no room.
     pub fn insert(&self, address: u64, entry: u32) -> bool {
         debug_assert_eq!(address % (1 << GRANULE_BITS), 0);
-        let vacant = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
-        let Some(place) = self.bucket(address).0.iter().find(vacant) else {
+        let Some(place) = self.holding(address, 0) else {
             return false;
         };
         place.store(word(address, entry), Ordering::Release);
@@ -76,9 +89,7 @@ impl Index {
 
     /// Takes a block out.
     pub fn remove(&self, address: u64, entry: u32) {
-        let own = word(address, entry);
-        let is_own = |place: &&AtomicU64| place.load(Ordering::Relaxed) == own;
-        if let Some(place) = self.bucket(address).0.iter().find(is_own) {
+        if let Some(place) = self.holding(address, word(address, entry)) {
             place.store(0, Ordering::Release);
         }
     }

@@ -35,6 +35,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// As [`Lane::events`].
+    #[inline]
+    pub fn events(&self) -> u64 {
+        self.taken[0].wrapping_add(self.freed[0])
+    }
+
     /// What was taken and freed since an earlier one.
     #[inline]
     pub fn since(&self, before: &Tally) -> ([u64; FIGURES], [u64; FIGURES]) {
@@ -198,9 +204,8 @@ impl Lane {
             let taken = self.taken[figure].load(Relaxed).wrapping_add(by);
             self.taken[figure].store(taken, Release);
             let net = taken.wrapping_sub(self.freed[figure].load(Relaxed)) as i64;
-            if net > self.net_peaks[figure].load(Relaxed) {
-                self.net_peaks[figure].store(net, Release);
-            }
+            let peak = net.max(self.net_peaks[figure].load(Relaxed));
+            self.net_peaks[figure].store(peak, Release);
         }
     }
 

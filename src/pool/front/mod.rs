@@ -256,6 +256,13 @@ impl Front {
         self.depot.put(crowd)
     }
 
+    /// Whether [`Front::refill`] may bring a block of this size, or numbers are all that is missing.
+    #[inline]
+    pub fn may_refill(&self, lane: &Lane, size_bytes: u64) -> bool {
+        lane.needs_sequences()
+            || (size_bytes <= KEPT_APART_ABOVE_BYTES && self.depot.may_have(size_bytes))
+    }
+
     /// Takes blocks of this size that another lane had no room for. `false`: there are none.
     pub fn refill(&self, lane: &Lane, size_bytes: u64) -> bool {
         if size_bytes > KEPT_APART_ABOVE_BYTES || !lane.is_empty_for(size_bytes) {

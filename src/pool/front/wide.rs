@@ -23,6 +23,8 @@ pub struct Wide {
     limit_bytes: AtomicU64,
     /// A block of this size or less may be one of [`ALIKE`] of its size, where one block is kept.
     alike_limit_bytes: AtomicU64,
+    /// Size of the block that came last.
+    newest_bytes: AtomicU64,
     /// The bin that is looked at first when there is no room.
     hand: AtomicU32,
 }
@@ -34,6 +36,7 @@ impl Wide {
             bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             alike_limit_bytes: AtomicU64::new(0),
+            newest_bytes: AtomicU64::new(0),
             hand: AtomicU32::new(0),
         }
     }
@@ -139,6 +142,7 @@ impl Wide {
         };
         let bin = self.bin_for(size_bytes);
         bin.set_size(size_bytes);
+        self.newest_bytes.store(size_bytes, Relaxed);
         self.count(size_bytes, 1);
         bin.add(hint);
         crowd
@@ -166,13 +170,33 @@ impl Wide {
     }
 
     /// Takes out blocks of one size, if there are any.
-    pub fn evict_any(&self) -> Option<Crowd> {
+    fn evict_any(&self) -> Option<Crowd> {
+        let bin = self.any_bin()?;
+        Some(self.evict(bin, DEPTH as u32))
+    }
+
+    /// Takes out one block, if there is any: the oldest of its size.
+    #[inline]
+    pub fn take_any(&self) -> Option<Hint> {
+        let bin = self.any_bin()?;
+        let hint = bin.oldest()?;
+        bin.drop_oldest();
+        self.count(bin.size_bytes(), -1);
+        Some(hint)
+    }
+
+    /// A bin that is not empty.
+    #[inline]
+    fn any_bin(&self) -> Option<&Bin> {
         if self.bytes.load(Relaxed) == 0 {
             return None;
         }
-        let mut bins = self.bins.iter();
-        let bin = bins.find(|bin| bin.count() > 0)?;
-        Some(self.evict(bin, DEPTH as u32))
+        // Most often there is no other.
+        let newest = self.bin_for(self.newest_bytes.load(Relaxed));
+        if newest.count() > 0 {
+            return Some(newest);
+        }
+        self.bins.iter().find(|bin| bin.count() > 0)
     }
 
     /// All that are kept, without taking them out, which only the lane's own thread may.

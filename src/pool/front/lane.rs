@@ -85,12 +85,25 @@ impl Lane {
         }
     }
 
+    /// The bin of a size, whatever it holds.
     #[inline]
-    fn bin_for(&self, size_bytes: u64) -> &Bin {
+    pub fn bin_for(&self, size_bytes: u64) -> &Bin {
         if size_bytes > KEPT_APART_ABOVE_BYTES {
             return self.wide.bin_for(size_bytes);
         }
         &self.bins[bin_number(size_bytes)]
+    }
+
+    /// The bin of a request, if it holds blocks of `size_bytes`, to which it is rounded. Both have one class, and its number does not
+    /// wait for the rounding.
+    #[inline]
+    pub fn bin_of_request(&self, requested_bytes: u64, size_bytes: u64) -> Option<&Bin> {
+        let bin = if requested_bytes > KEPT_APART_ABOVE_BYTES {
+            self.wide.bin_for(size_bytes)
+        } else {
+            &self.bins[bin_number(requested_bytes)]
+        };
+        bin.is_of(size_bytes).then_some(bin)
     }
 
     /// The bin of a size, if it holds blocks of that size or did last.
@@ -113,10 +126,13 @@ impl Lane {
     /// Keeps a freed block. `false`: there is no room; see [`Lane::crowd_in`].
     #[inline]
     pub fn keep(&self, size_bytes: u64, hint: Hint) -> bool {
-        let Some(bin) = self.bin_of(size_bytes) else {
-            return false;
-        };
-        if bin.count() >= depth(size_bytes) {
+        self.keep_in(self.bin_for(size_bytes), size_bytes, hint)
+    }
+
+    /// The same with its bin at hand.
+    #[inline]
+    pub fn keep_in(&self, bin: &Bin, size_bytes: u64, hint: Hint) -> bool {
+        if !bin.is_of(size_bytes) || bin.count() >= depth(size_bytes) {
             return false;
         }
         if size_bytes > KEPT_APART_ABOVE_BYTES {
@@ -204,8 +220,9 @@ impl Lane {
             let taken = self.taken[figure].load(Relaxed).wrapping_add(by);
             self.taken[figure].store(taken, Release);
             let net = taken.wrapping_sub(self.freed[figure].load(Relaxed)) as i64;
-            let peak = net.max(self.net_peaks[figure].load(Relaxed));
-            self.net_peaks[figure].store(peak, Release);
+            if net > self.net_peaks[figure].load(Relaxed) {
+                self.net_peaks[figure].store(net, Release);
+            }
         }
     }
 

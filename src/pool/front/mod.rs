@@ -167,7 +167,7 @@ impl Front {
         (requested_bytes, tag): (u64, u64),
         is_ordered: bool,
     ) -> Option<(u64, u64)> {
-        let bin = lane.bin_of(size_bytes)?;
+        let bin = lane.bin_of_request(requested_bytes, size_bytes)?;
         loop {
             // In order, the block freed last is the one whose data the caches hold. Else the one freed first is fenced first.
             let hint = if is_ordered {
@@ -216,15 +216,17 @@ impl Front {
     pub fn free(&self, lane: &Lane, address: u64) -> Option<Freed> {
         let (id, entry) = self.find(address)?;
         let live = entry.word();
-        if live.state() != State::Live
-            || entry.address.load(Ordering::Acquire) != address
-            || !entry.seize(live)
-        {
+        if live.state() != State::Live || entry.address.load(Ordering::Acquire) != address {
             return None;
         }
-        let requested_bytes = entry.requested_bytes.load(Ordering::Relaxed);
-        let tag = entry.tag.load(Ordering::Relaxed);
-        let size_bytes = entry.size_bytes.load(Ordering::Relaxed);
+        // Before the locked instruction, which all that follows waits for. They are of `live` if that is what it finds.
+        let requested_bytes = entry.requested_bytes.load(Ordering::Acquire);
+        let tag = entry.tag.load(Ordering::Acquire);
+        let size_bytes = entry.size_bytes.load(Ordering::Acquire);
+        let bin = lane.bin_for(size_bytes);
+        if !entry.seize(live) {
+            return None;
+        }
         entry.epoch.store(self.epochs.current(), Ordering::Relaxed);
         lane.count_freed(requested_bytes, size_bytes);
         let sequence = live.sequence();
@@ -235,7 +237,7 @@ impl Front {
             size_bytes,
             tag,
             hint,
-            is_crowded: !lane.keep(size_bytes, hint),
+            is_crowded: !lane.keep_in(bin, size_bytes, hint),
         })
     }
 

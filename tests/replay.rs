@@ -309,6 +309,42 @@ fn a_name_is_any_bytes() {
     }
 }
 
+/// Each with the settings that it has, and told apart.
+#[test]
+fn devices_are_replayed_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("two.trace");
+    let head = trace::csv::HEADER;
+    let rows = "alloc,0,512,0,0,0,0,0,pooled\nalloc,1,512,1,0,0,0,0,pooled\n";
+    std::fs::write(&path, format!("{head}\n{rows}")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cushion"));
+        command.args(arguments).arg(&path);
+        let done = command
+            .env("CUSHION_PREALLOCATE", "1:64M")
+            .output()
+            .unwrap();
+        assert!(done.status.success());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(done.stdout), text(done.stderr))
+    };
+    let (table, _) = run(&["replay", "--policy", "cushion"]);
+    let reserved = |device: &str| {
+        let row = table.lines().find_map(|row| row.strip_prefix(device));
+        row.unwrap_or_default().split_whitespace().nth(1)
+    };
+    let both = [reserved("two, device 0"), reserved("two, device 1")];
+    assert_eq!(both, [Some("2.0"), Some("66.0")], "{table}");
+    let (advice, said) = run(&["advise"]);
+    assert!(advice.contains("68.00 MiB"), "{advice}");
+    assert!(
+        said.contains("CUSHION_PREALLOCATE makes it worse"),
+        "{said}"
+    );
+    let (_, said) = run(&["trace", "--to", "text"]);
+    assert!(said.contains("has no devices"), "{said}");
+}
+
 /// In the text form there is no word for other kinds, and so they are left out of it, as of every replay.
 #[test]
 fn the_text_form_replays_as_the_trace_does() {
@@ -418,12 +454,16 @@ fn a_recording_costs_little_per_event() {
         TraceOptions::default(),
     );
     let writer = writer.unwrap();
-    let count = 30_000u64;
-    let start = std::time::Instant::now();
-    for i in 0..count {
-        writer.record(None, Event::alloc(i, 512, 0));
-    }
-    let each = start.elapsed() / count as u32;
+    let count = 1_000u64;
+    let round = |round: u64| {
+        let start = std::time::Instant::now();
+        for i in 0..count {
+            writer.record(None, Event::alloc(round * count + i, 512, 0));
+        }
+        start.elapsed() / count as u32
+    };
+    // The best of many: others use the machine, too.
+    let each = (0..30).map(round).min().unwrap();
     assert_eq!(writer.finish().unwrap().lost_events, 0);
     // The bound is 200 ns in a release build on an idle machine; this only catches what is far off.
     assert!(each.as_nanos() < 2_000, "{each:?} an event");

@@ -47,7 +47,8 @@ const FORMAT_VERSION: u32 = 1;
 
 /// Runs the subcommand.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let options = Options {
+    let config = super::config_of_environment();
+    let mut options = Options {
         costs: args
             .costs
             .as_deref()
@@ -55,8 +56,8 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
             .transpose()?
             .unwrap_or_default(),
         limit_bytes: args.limit,
-        settings: super::config_of_environment().pool_settings(None),
         samples: args.samples,
+        ..Options::default()
     };
     let policies = if args.policy.is_empty() {
         Name::ALL.to_vec()
@@ -73,11 +74,16 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
             let name = path.display();
             say(format!("{name}: no allocations that a pool could serve"));
         }
-        for workload in workloads {
+        for workload in &workloads {
+            let mut label = label(path);
+            if workloads.len() > 1 {
+                label += &format!(", device {}", workload.device);
+            }
+            options.settings = config.pool_settings(Some(workload.device));
             let outcomes = policies
                 .iter()
-                .map(|name| replay(&workload, *name, &options));
-            rows.extend(outcomes.map(|outcome| (label(path), outcome)));
+                .map(|name| replay(workload, *name, &options));
+            rows.extend(outcomes.map(|outcome| (label.clone(), outcome)));
         }
         let outcomes: Vec<_> = rows[first..].iter().map(|(_, outcome)| outcome).collect();
         files.push(

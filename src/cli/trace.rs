@@ -59,6 +59,9 @@ pub(super) fn load(path: &Path) -> Result<Trace, Failure> {
 /// Runs the subcommand.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     let trace = load(&args.file)?;
+    if args.to == Some(Form::Text) && devices(&trace) > 1 {
+        say("the text form has no devices: what is written is a trace of one");
+    }
     match &args.output {
         Some(path) => {
             let file = File::create(path).map_err(|e| Failure::input(path, e))?;
@@ -72,6 +75,11 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
             Failure::unless_closed(print(&trace, args, &mut out).and_then(|()| out.flush()))
         }
     }
+}
+
+fn devices(trace: &Trace) -> usize {
+    let devices: BTreeSet<u32> = trace.for_a_pool().map(|e| e.device).collect();
+    devices.len()
 }
 
 fn print(trace: &Trace, args: &TraceArgs, out: &mut impl Write) -> io::Result<()> {

@@ -86,14 +86,16 @@ pub fn evaluate(workloads: &[Workload], environment: Environment, options: &Opti
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.into()));
     let (config, _) = Config::from_vars(vars);
-    let options = Options {
-        settings: config.pool_settings(None),
+    let mut options = Options {
         samples: 0,
         ..options.clone()
     };
     let outcomes: Vec<Outcome> = workloads
         .iter()
-        .map(|w| replay(w, policy, &options))
+        .map(|workload| {
+            options.settings = config.pool_settings(Some(workload.device));
+            replay(workload, policy, &options)
+        })
         .collect();
     let sum =
         |figure: fn(&Outcome) -> u64| outcomes.iter().map(figure).fold(0, u64::saturating_add);

@@ -1,6 +1,6 @@
 //! The context that is current on the calling thread, which it remembers, and its pool.
 
-use super::leaving::{is_unsettled, once_settled};
+use super::leaving::{may_own, once_settled};
 use super::make::find_or_make;
 use super::{all, Context, GENERATION, REGISTRY};
 use crate::abi::*;
@@ -110,12 +110,15 @@ fn anew<R>(
     Some(with(&context))
 }
 
-/// Runs `with` on the pools until one owns what it looks for: the current context's first.
+/// Runs `with` on the pools until one owns `address`: the current context's first.
 ///
 /// # Errors
 /// The driver's code when it is not to be talked to: not initialised, gone at exit, the child of a fork.
-pub fn with_owner<R>(mut with: impl FnMut(&Context) -> Option<R>) -> Result<Option<R>, Status> {
-    thread::with(|thread| with_owner_of(thread, |context, _| with(context)))
+pub fn with_owner<R>(
+    address: CUdeviceptr,
+    mut with: impl FnMut(&Context) -> Option<R>,
+) -> Result<Option<R>, Status> {
+    thread::with(|thread| with_owner_of(thread, address, |context, _| with(context)))
 }
 
 /// Whether the context is the current one.
@@ -128,6 +131,7 @@ pub type IsCurrent = bool;
 #[inline(always)]
 pub fn with_owner_of<R>(
     thread: &Thread,
+    address: CUdeviceptr,
     mut with: impl FnMut(&Context, IsCurrent) -> Option<R>,
 ) -> Result<Option<R>, Status> {
     let mut tried = 0;
@@ -145,11 +149,15 @@ pub fn with_owner_of<R>(
             .iter()
             .filter(|context| context.serial != tried)
             .find_map(|context| with(context, false));
-        if found.is_some() || !is_unsettled(generation) {
+        if found.is_some() {
             return Ok(found);
         }
-        // One that is out may come back, and whatever it owns is no other's until then.
-        std::thread::yield_now();
+        if may_own(address) {
+            // It may come back.
+            std::thread::yield_now();
+        } else if GENERATION.load(Ordering::Acquire) == generation {
+            return Ok(None);
+        }
     }
 }
 

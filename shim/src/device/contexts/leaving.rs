@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::device::capture::{self, Capturing};
 use crate::device::{order, pages::peers, share};
 use crate::{emit, thread, trace};
+use cushion::pool::Found;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -42,7 +43,15 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
         known.map(|i| registry.known.remove(i)),
         pool.map(|i| registry.pools.remove(i)),
     );
-    registry.leaving.push(handle as usize);
+    let device = known
+        .as_ref()
+        .map(|known| known.backing.device)
+        .or(pool.as_ref().map(|context| context.backing.device));
+    registry.leaving.push(Leaving {
+        handle: handle as usize,
+        device,
+        pool: pool.clone(),
+    });
     registry.count();
     LEAVING_COUNT.fetch_add(1, Ordering::AcqRel);
     thread::with(|thread| thread.ending.set(thread.ending.get() + 1));
@@ -55,6 +64,39 @@ pub(super) fn remove(handle: CUcontext) -> Option<Removed> {
         turn: trace::turn(),
         pool,
     })
+}
+
+/// A context that is out of the lists.
+pub(super) struct Leaving {
+    handle: usize,
+    /// `None`: it may be any.
+    device: Option<CUdevice>,
+    /// Its pool, if it ever allocated.
+    pool: Option<Arc<Context>>,
+}
+
+impl Leaving {
+    /// Whether its work may reach memory of `device` without peer access.
+    pub fn is_on(&self, device: CUdevice) -> bool {
+        self.device.is_none_or(|own| own == device)
+    }
+}
+
+/// Whether `address` lies in memory of one that is leaving: until its end is over, nobody can say whose that is.
+///
+/// # Decision: nobody waits for the end of a context for another's sake
+/// The end waits for the context's work, and that may wait for what the caller does next.
+pub(super) fn may_own(address: CUdeviceptr) -> bool {
+    if LEAVING_COUNT.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let pools: Vec<Arc<Context>> = {
+        let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
+        let pools = registry.leaving.iter().filter_map(|l| l.pool.clone());
+        pools.collect()
+    };
+    let owns = |context: &Arc<Context>| !matches!(context.pool.find(address), Found::NotMine);
+    pools.iter().any(owns)
 }
 
 /// What [`take_out`] took.
@@ -103,7 +145,11 @@ impl Removed {
 impl Drop for Removed {
     fn drop(&mut self) {
         let mut registry = REGISTRY.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = registry.leaving.iter().position(|h| *h == self.handle) {
+        if let Some(at) = registry
+            .leaving
+            .iter()
+            .position(|l| l.handle == self.handle)
+        {
             registry.leaving.swap_remove(at);
         }
         registry.count();
@@ -150,7 +196,8 @@ pub(super) fn once_settled<R>(
     loop {
         let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
         let found = look(&registry);
-        if found.is_some() || !registry.leaving.contains(&(handle as usize)) {
+        let is_leaving = |leaving: &Leaving| leaving.handle == handle as usize;
+        if found.is_some() || !registry.leaving.iter().any(is_leaving) {
             return found;
         }
         drop(registry);

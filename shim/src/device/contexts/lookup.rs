@@ -29,7 +29,7 @@ pub fn is_pooled(address: CUdeviceptr) -> bool {
 /// Memory of one device that is copied from another's context is as much in reach there as with peer access, which a copy
 /// does not need.
 pub fn find(address: CUdeviceptr) -> Found {
-    let found = with_owner(|context| match context.pool.find(address) {
+    let found = with_owner(address, |context| match context.pool.find(address) {
         Found::NotMine => None,
         found => Some((context.backing.device, found)),
     });

@@ -35,7 +35,7 @@ pub use reach::{
 pub use records::{driver_version, note_mapped, note_unmapped, records};
 
 use current::find_pool;
-use leaving::once_settled;
+use leaving::{once_settled, Leaving};
 
 use super::backing::DriverBacking;
 use super::order;
@@ -87,8 +87,8 @@ struct Registry {
     pools: Vec<Arc<Context>>,
     known: Vec<Arc<Known>>,
     peers: bool,
-    /// Handles of contexts taken out whose end is not over.
-    leaving: Vec<usize>,
+    /// Contexts taken out whose end is not over.
+    leaving: Vec<Leaving>,
 }
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry {

@@ -1,6 +1,6 @@
 //! Which contexts' work can reach memory of a pool, and keeping them from ending while they are used.
 
-use super::leaving::{is_ending_one, is_unsettled, remove};
+use super::leaving::{is_ending_one, is_unsettled, remove, Leaving};
 use super::{
     all, current_device, is_sticky, known, Context, Known, Registry, GENERATION, KNOWN_COUNT,
     REGISTRY,
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Threads of the program that use other contexts go on while one is destroyed, and their fences and trims must neither
 /// call the driver with a handle that is going away nor leave out work that has not ended. So a context that leaves is
 /// taken out of the registry first; then those that use it are waited for; and until the driver has ended it, no fence
-/// is made at all (the pool grows instead) and waits on the host wait for that end too.
+/// is made of what it can reach (the pool grows instead) and waits on the host wait for that end too.
 pub struct Reach(Arc<Known>);
 
 impl Reach {
@@ -149,10 +149,11 @@ pub fn forget_ended(own: &DriverBacking) -> bool {
 }
 
 /// The contexts whose work can reach memory of `own`'s context: all of the device; with peer access all there are.
-/// `None` while one is leaving: its work cannot be fenced any more, and may not have ended.
+/// `None` while one of these is leaving: its work cannot be fenced any more, and may not have ended.
 pub fn reaching(own: &DriverBacking) -> Option<Vec<Reach>> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
-    if !registry.leaving.is_empty() {
+    let reaches = |leaving: &Leaving| registry.peers || leaving.is_on(own.device);
+    if registry.leaving.iter().any(reaches) {
         return None;
     }
     let reach = registry

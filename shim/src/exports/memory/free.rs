@@ -25,7 +25,7 @@ pub unsafe fn free(thread: &Thread, real: RealFree, address: CUdeviceptr) -> Sta
     let host_wait = settings::get().host_wait();
     // SAFETY: an address that the driver refuses.
     let unknown = || unsafe { real(blocks::NOWHERE) };
-    match contexts::with_owner_of(thread, |context, is_current| {
+    match contexts::with_owner_of(thread, address, |context, is_current| {
         if !is_current {
             if let Some(code) = refused_without_context(context, address, unknown) {
                 return Some(code);
@@ -55,7 +55,7 @@ pub unsafe fn free_async<const PER_THREAD: bool>(
 ) -> Status {
     order::note_stream(named::<PER_THREAD>(stream));
     let released = thread::with(|thread| {
-        contexts::with_owner_of(thread, |context, is_current| {
+        contexts::with_owner_of(thread, address, |context, is_current| {
             // SAFETY: an address that the driver refuses.
             let unknown = || unsafe { real(blocks::NOWHERE, stream) };
             if !is_current {

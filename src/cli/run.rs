@@ -77,7 +77,7 @@ pub struct RunArgs {
     /// Whether `cushion ctl` can speak to the program: on unless CUSHION_CTL says otherwise
     #[arg(long, value_name = "SWITCH", value_parser = of("CUSHION_CTL"))]
     ctl: Option<OsString>,
-    /// Use the simulated driver in place of a GPU
+    /// Use the simulated driver in place of a GPU; tests/sim-driver/scripts/sim-lib.sh of the sources makes it
     #[arg(long)]
     sim: bool,
     /// The program and its arguments

@@ -92,8 +92,13 @@ fn json_is_the_report_with_names() {
 fn a_file_that_is_no_report_is_named_and_ends_with_2() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.json");
+    let long = "x".repeat(1 << 20);
+    let long = format!(
+        r#"{{"format": "cushion-report", "format_version": "1.0", "process": {{"pid": "{long}\u001b"}}}}"#
+    );
     for (content, why) in [
         ("", "not a whole report"),
+        (long.as_str(), "invalid type: string \"xxx"),
         ("{}", "not a cushion report"),
         (
             r#"{"format": "cushion-report", "format_version": "7.0"}"#,
@@ -111,6 +116,7 @@ fn a_file_that_is_no_report_is_named_and_ends_with_2() {
             "{err}"
         );
         assert_eq!(err.lines().count(), 1);
+        assert!(err.len() < 6_000, "a line of {} bytes", err.len());
     }
     let (output, _, err) = outcome(cushion().args(["report", "/no/such.json"]));
     assert_eq!(output.status.code(), Some(2));

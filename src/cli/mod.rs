@@ -17,7 +17,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config::{Config, Warning};
+use crate::config::Config;
+use crate::line::one_line;
 
 /// A caching pool, memory limits and leak reports for unmodified CUDA programs
 #[derive(Debug, Parser)]
@@ -100,10 +101,13 @@ fn config_of_environment() -> Config {
     config
 }
 
-/// A line on standard error; names of files and what is in them do not break it.
-fn say(text: impl Into<String>) {
-    eprintln!("{}", Warning::new(text));
+/// A line on standard error; names of files and what is in them neither break it nor make it endless.
+fn say(text: impl AsRef<str>) {
+    eprintln!("cushion: {}", one_line(text.as_ref(), LINE_LIMIT));
 }
+
+/// The most characters of a line: more than any path has.
+const LINE_LIMIT: usize = 5_000;
 
 /// Writes to standard output.
 fn print(text: &str) -> Result<(), Failure> {

@@ -87,6 +87,16 @@ impl Costs {
                 ));
             }
         }
+        let each = [
+            ("fence_us", costs.fence_us),
+            ("synchronize_us", costs.synchronize_us),
+            ("fill_us", costs.fill_us),
+        ];
+        for (name, us) in each {
+            if us.is_nan() || us < 0.0 {
+                return Err(format!("{name}: expected microseconds, 0 or more"));
+            }
+        }
         Ok(costs)
     }
 }
@@ -134,6 +144,12 @@ mod tests {
         assert!(Costs::from_json(bad.to_string().as_bytes())
             .unwrap_err()
             .starts_with("free_us"));
+        for name in ["fence_us", "synchronize_us", "fill_us"] {
+            let mut bad = default.clone();
+            bad[name] = serde_json::json!(-0.5);
+            let error = Costs::from_json(bad.to_string().as_bytes()).unwrap_err();
+            assert!(error.starts_with(name), "{error}");
+        }
         assert!(Costs::from_json(b"{}").is_err());
     }
 }

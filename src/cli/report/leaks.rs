@@ -59,7 +59,7 @@ fn list(
         // Writing to a string does not fail.
         let _ = writeln!(
             out,
-            "\n  and {entries} smaller ones: {}",
+            "\n  and {entries} smaller: {}",
             amount(count, bytes)
         );
     }

@@ -57,11 +57,7 @@ fn list(
         let count = sum(leaks.omitted_count, |site| site.count);
         let bytes = sum(leaks.omitted_bytes, |site| site.bytes);
         // Writing to a string does not fail.
-        let _ = writeln!(
-            out,
-            "\n  and {entries} smaller: {}",
-            amount(count, bytes)
-        );
+        let _ = writeln!(out, "\n  and {entries} smaller: {}", amount(count, bytes));
     }
     out
 }

@@ -274,6 +274,8 @@ hooks! {
     Watch cuLaunchHostFunc_v2_ptsz(stream: CUstream, function: *mut c_void, data: *mut c_void, mode: c_uint) = stream::host_function_v2;
     Watch cuStreamAddCallback(stream: CUstream, function: *mut c_void, data: *mut c_void, flags: c_uint) = stream::host_function_v2;
     Watch cuStreamAddCallback_ptsz(stream: CUstream, function: *mut c_void, data: *mut c_void, flags: c_uint) = stream::host_function_v2;
+    Watch cuWaitExternalSemaphoresAsync(semaphores: *const c_void, parameters: *const c_void, count: c_uint, stream: CUstream) = stream::await_semaphores_async;
+    Watch cuWaitExternalSemaphoresAsync_ptsz(semaphores: *const c_void, parameters: *const c_void, count: c_uint, stream: CUstream) = stream::await_semaphores_async;
     Watch cuMemPoolCreate(pool: *mut c_void, properties: *const c_void) = plain::retry2;
     Watch cuCtxSetLimit(limit: c_int, value: usize) = plain::retry2;
     ---
@@ -337,8 +339,6 @@ hooks! {
     Order cuStreamBeginCaptureToCig_ptsz "rsp";
     Order cuStreamBeginRecaptureToGraph "rsp";
     Order cuStreamBeginRecaptureToGraph_ptsz "rsp";
-    Order cuWaitExternalSemaphoresAsync "rcx";
-    Order cuWaitExternalSemaphoresAsync_ptsz "rsp";
 }
 
 runtime! {

@@ -55,6 +55,8 @@ pub unsafe fn launch_graph(
 ) -> Status {
     order::lose("a graph was launched");
     contexts::note_work_anywhere();
+    // It may have host functions, and wait for semaphores.
+    contexts::before_hold();
     // SAFETY: the caller's arguments, unchanged.
     reclaim::retried(|| unsafe { real(executable, stream) })
 }
@@ -84,6 +86,20 @@ pub unsafe fn host_function_v2(
     contexts::before_hold();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real(stream, function, data, flags) }
+}
+
+/// `cuWaitExternalSemaphoresAsync`: another process or interface signals them.
+pub unsafe fn await_semaphores_async(
+    real: unsafe extern "C" fn(*const c_void, *const c_void, c_uint, CUstream) -> Status,
+    semaphores: *const c_void,
+    parameters: *const c_void,
+    count: c_uint,
+    stream: CUstream,
+) -> Status {
+    order::note_stream(stream);
+    contexts::before_hold();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real(semaphores, parameters, count, stream) }
 }
 
 /// `cuStreamDestroy`, `cuStreamDestroy_v2`.

@@ -263,6 +263,32 @@ fn a_broken_file_is_named_with_its_line_and_exits_2() {
 }
 
 #[test]
+fn output_that_cannot_be_written_ends_with_1() {
+    let trace = data("traces/streams.trace.gz");
+    let trace = trace.to_str().unwrap();
+    for (output, status, message) in [
+        ("/dev/full", 1, "cannot write /dev/full: No space left"),
+        (
+            "/no/such/folder/out",
+            2,
+            "/no/such/folder/out: No such file",
+        ),
+    ] {
+        let done = cushion(&["trace", trace, "--to", "csv", "-o", output]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        assert!(said.starts_with(&format!("cushion: {message}")), "{said}");
+    }
+    for word in ["trace", "replay", "advise"] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cushion"));
+        command.args([word, trace]).stdout(full);
+        let status = command.stderr(std::process::Stdio::null()).status();
+        assert_eq!(status.unwrap().code(), Some(1), "{word}");
+    }
+}
+
+#[test]
 fn a_name_is_any_bytes() {
     use std::os::unix::ffi::OsStrExt;
     let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
             let mut out = BufWriter::new(file);
             print(&trace, args, &mut out)
                 .and_then(|()| out.flush())
-                .map_err(|e| Failure::input(path, e))
+                .map_err(|e| Failure::Other(format!("cannot write {}: {e}", path.display())))
         }
         None => {
             let mut out = BufWriter::new(io::stdout().lock());

@@ -1,4 +1,4 @@
-//! What the shim saw and does not know, and the settings that were not the defaults.
+//! What the shim saw and what it passes on, and the settings that were not the defaults.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub fn section(report: &Report) -> String {
             .count()
     };
     let mut out = format!(
-        "\nCoverage: {} symbols seen, {} hooked, {} counted, {} unknown\n",
+        "\nCoverage: {} symbols seen, {} hooked, {} counted, {} passed on\n",
         coverage.symbols_seen,
         used(&coverage.hooked),
         used(&coverage.counted),
@@ -28,7 +28,7 @@ pub fn section(report: &Report) -> String {
             .iter()
             .map(|symbol| clean(&symbol.name))
             .collect();
-        let _ = writeln!(out, "  unknown: {}", names.join(", "));
+        let _ = writeln!(out, "  passed on: {}", names.join(", "));
     }
     if !coverage.routes.is_empty() {
         let routes = coverage

@@ -2,12 +2,16 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::Deserialize;
 use serde_json::error::Category;
 
 use super::live::Builder;
 use super::{Event, Position, ReadError, Trace};
+
+/// What a file is to be.
+const CHROME_TRACE: &str =
+    "a Chrome trace: a list of events, or an object with the list 'traceEvents'";
 
 /// Device types in these events; others are not device memory.
 const CUDA: i64 = 1;
@@ -90,10 +94,11 @@ impl<'de> Visitor<'de> for File<'_> {
                 object.next_value::<IgnoredAny>()?;
             }
         }
-        match found {
-            true => Ok(()),
-            false => Err(A::Error::custom("no traceEvents")),
+        if !found {
+            // What is not there has no line of its own.
+            self.0.error = Some(ReadError::line(1, CHROME_TRACE));
         }
+        Ok(())
     }
 }
 
@@ -105,10 +110,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Trace, ReadError> {
     // What is not JSON is said by the parser, what is JSON of another kind by what is missing.
     read.and_then(|()| input.end())
         .map_err(|e| match e.classify() {
-            Category::Data => ReadError::line(
-                e.line().max(1),
-                "a Chrome trace: a list of events, or an object with the list 'traceEvents'",
-            ),
+            Category::Data => ReadError::line(e.line().max(1), CHROME_TRACE),
             _ => ReadError::line(e.line(), format!("JSON ({e})")),
         })?;
     if let Some(error) = memory.error {
@@ -233,10 +235,10 @@ mod tests {
             parse(json).unwrap_err().to_string(),
             "entry 0: expected 'Bytes', a whole number, in a [memory] event"
         );
-        assert!(parse(b"{\"a\": 1}")
+        assert!(parse(b"{\"a\": 1,\n\"b\": 2}")
             .unwrap_err()
             .to_string()
-            .contains("traceEvents"));
+            .starts_with("line 1: expected a Chrome trace"));
         let no_device = br#"[{"name": "[memory]", "ts": 1, "args": {"Device Type": 1, "Addr": 1, "Bytes": 4, "Device Id": -1}}]"#;
         assert!(parse(no_device)
             .unwrap_err()

@@ -9,7 +9,6 @@ use super::entry::ENTRIES_MAX;
 use crate::pool::hash::spread;
 
 const WAYS: usize = 8;
-const WAY_BITS: u32 = WAYS.trailing_zeros();
 /// At most half full.
 const BUCKETS: usize = ENTRIES_MAX as usize * 2 / WAYS;
 const BUCKET_BITS: u32 = BUCKETS.trailing_zeros();
@@ -42,14 +41,11 @@ impl Index {
         }
     }
 
-    /// The places where an address may be: one of its own, which it most often has, so that a look ends where the processor
-    /// foretells; and all others of its bucket.
+    /// The places where an address may be.
     #[inline]
-    fn places(&self, address: u64) -> (&AtomicU64, &[AtomicU64; WAYS]) {
+    fn places(&self, address: u64) -> &[AtomicU64; WAYS] {
         let hash = spread(address >> GRANULE_BITS);
-        let number = (hash >> (u64::BITS - BUCKET_BITS - WAY_BITS)) as usize;
-        let bucket = &self.buckets[number / WAYS].0;
-        (&bucket[number % WAYS], bucket)
+        &self.buckets[(hash >> (u64::BITS - BUCKET_BITS)) as usize].0
     }
 
     /// The entry of the block whose base is `address`.
@@ -59,22 +55,17 @@ impl Index {
             return None;
         }
         let wanted = word(address, 0);
-        let entry_in = |place: &AtomicU64| {
+        self.places(address).iter().find_map(|place| {
             let entry = place.load(Ordering::Acquire) ^ wanted;
             (entry < u64::from(ENTRIES_MAX)).then_some(entry as u32)
-        };
-        let (own, bucket) = self.places(address);
-        entry_in(own).or_else(|| bucket.iter().find_map(entry_in))
+        })
     }
 
     /// The place of an address that holds `word`.
     #[inline]
     fn holding(&self, address: u64, word: u64) -> Option<&AtomicU64> {
-        let holds = |place: &&AtomicU64| place.load(Ordering::Relaxed) == word;
-        let (own, bucket) = self.places(address);
-        Some(own)
-            .filter(holds)
-            .or_else(|| bucket.iter().find(holds))
+        let mut places = self.places(address).iter();
+        places.find(|place| place.load(Ordering::Relaxed) == word)
     }
 
     /// Adds a block that is not in the index; `false` if there is no room.

@@ -6,6 +6,7 @@ mod ctl;
 pub mod replay;
 mod report;
 mod run;
+mod sockets;
 mod symbols;
 pub mod trace;
 mod watch;

@@ -14,7 +14,7 @@ use std::process::Command;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::Args;
 
-use super::Failure;
+use super::{sockets, Failure};
 use crate::config::Variable;
 
 /// Run a program under cushion
@@ -152,6 +152,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
             prepended(folder, "LD_LIBRARY_PATH", b":;")?,
         );
     }
+    sockets::sweep();
     let error = command.exec();
     let text = format!("cannot run {}: {error}", program.display());
     Err(match error.kind() {

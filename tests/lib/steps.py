@@ -17,8 +17,8 @@ import time
 
 GPU = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "gpu")
 
-# Processes that load side by side: each takes a core and some GiB of host memory. They do so before any of them is measured: beside even
-# two that were loading, the short steps, which the host bounds, took up to twice as long.
+# Processes that load side by side: each takes a core and some GiB of host memory. With six that loaded beside the one that is measured, short steps, which the
+# host bounds, took up to twice as long. With none they still differ by half from process to process on some machines (docs/gpu/notes.md).
 AT_ONCE = 8
 # Rounds of a variant that is slow and has no target of its own: both orders.
 ROUNDS_UNCACHED = 2

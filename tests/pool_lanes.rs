@@ -5,7 +5,7 @@ mod pool_support;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-use cushion::pool::{Budget, FreeMode, Pool, Settings};
+use cushion::pool::{Budget, Found, FreeMode, Pool, Settings};
 use pool_support::program::{assert_nothing_left, Program};
 use pool_support::random::Random;
 use pool_support::watched::Watched;
@@ -123,6 +123,58 @@ fn one_barrier_serves_four_blocks_of_up_to_2_mib() {
     // Of larger ones others would cost memory.
     pairs(8, 3 * MIB);
     assert_eq!(pairs(64, 3 * MIB), (64, 0));
+    assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
+}
+
+/// Many large sizes are kept while threads meet. When they meet no more, a lane still has them, and frees more.
+#[test]
+fn a_request_is_served_by_a_block_of_its_size_when_threads_meet_no_more() {
+    let backing = one_stream(4 << 30);
+    let pool = Pool::new(fast(), Arc::new(Budget::new(None)));
+    let mut programs = programs(&pool, &backing, 2);
+    meet(&mut programs);
+    let sizes: Vec<u64> = (0..128).map(|number| (640 << 10) + 512 * number).collect();
+    for &size_bytes in &sizes {
+        for program in &mut programs {
+            // Live, and in front.
+            program.allocate(size_bytes, false, false).expect("room");
+            program.free(program.live.len() - 1, false, false);
+            program.allocate(size_bytes, false, false).expect("room");
+        }
+    }
+    let free_half = |program: &mut Program| {
+        for _ in 0..sizes.len() / 2 {
+            program.free(0, false, false);
+        }
+    };
+    free_half(&mut programs[0]);
+    let kept_bytes = |pool: &Pool| {
+        let stats = pool.stats();
+        stats.active_bytes.current - stats.allocated_bytes.current
+    };
+    assert!(kept_bytes(&pool) > 8 * MIB);
+    for _ in 0..256 {
+        programs[0].allocate(512, false, false).expect("room");
+    }
+    assert!(kept_bytes(&pool) > 8 * MIB, "of many sizes");
+    free_half(&mut programs[0]);
+    let lane = programs[0].lane;
+    let mut taken = Vec::new();
+    for &size_bytes in &sizes {
+        while let Some((address, _)) = pool.take_in_front(lane, &backing, (size_bytes, 0)) {
+            let Found::Live(block) = pool.find(address) else {
+                panic!("what was handed out is live");
+            };
+            assert_eq!(block.allocated_bytes, size_bytes);
+            taken.push(address);
+        }
+    }
+    assert!(!taken.is_empty());
+    pool.check();
+    for address in taken {
+        pool.free_on(lane, &backing, address, FreeMode::default());
+    }
+    programs.iter_mut().for_each(Program::end);
     assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
 }
 

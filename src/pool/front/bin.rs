@@ -116,6 +116,7 @@ impl Bin {
     /// From now on it holds blocks of this size. It is empty, or they are of this size already.
     #[inline]
     pub fn set_size(&self, size_bytes: u64) {
+        debug_assert!(self.count() == 0 || self.is_of(size_bytes));
         self.size_bytes.store(size_bytes, Relaxed);
     }
 
@@ -168,6 +169,7 @@ impl Bin {
     #[inline]
     pub fn add(&self, hint: Hint) {
         let count = self.count();
+        debug_assert!((count as usize) < DEPTH);
         self.at(self.first.load(Relaxed).wrapping_add(count))
             .store(hint.0, Relaxed);
         self.count.store(count + 1, Relaxed);

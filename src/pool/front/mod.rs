@@ -190,6 +190,10 @@ impl Front {
             if !entry.seize(cached) {
                 continue; // It was given back to the tables.
             }
+            debug_assert!(
+                cfg!(loom) || entry.size_bytes.load(Ordering::Relaxed) == size_bytes,
+                "a hint lies in the bin of its block's size"
+            );
             let sequence = lane.next_sequence();
             entry
                 .requested_bytes

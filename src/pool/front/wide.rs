@@ -1,5 +1,6 @@
 //! The bins of one lane for blocks that are kept apart: one block at a time, or up to [`ALIKE`] of one size; or, while threads
-//! meet at the pool's lock, as many as [`Wide::set_limit`] allows.
+//! meet at the pool's lock, as many as [`Wide::set_limit`] allows. Whatever changes, a bin holds blocks of one size: nobody looks at
+//! a block's own before it is handed out.
 
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -64,6 +65,12 @@ impl Wide {
                 && self.bin_for(size_bytes).count() < depth(size_bytes))
     }
 
+    /// Whether one more block of this size may come to the others in this bin.
+    #[inline]
+    fn fits(bin: &Bin, size_bytes: u64) -> bool {
+        bin.is_of(size_bytes) && bin.count() < depth(size_bytes)
+    }
+
     /// Whether one more block may be kept, and all others stay.
     #[inline]
     pub fn has_room_beside(&self, size_bytes: u64) -> bool {
@@ -120,14 +127,20 @@ impl Wide {
     /// there are many.
     pub fn crowd_in(&self, size_bytes: u64, hint: Hint) -> Option<Crowd> {
         let crowd = if !self.is_many() {
-            self.evict_any()
+            // There may have been many until now. What is where it has to lie goes first.
+            let bin = self.bin_for(size_bytes);
+            if bin.count() == 0 || Self::fits(bin, size_bytes) {
+                self.evict_any()
+            } else {
+                Some(self.evict(bin, DEPTH as u32))
+            }
         } else if !self.has_room_in_all(size_bytes) {
             let cold = self.evict_cold(size_bytes);
             if cold.is_none() || !self.has_room_in_all(size_bytes) {
                 return Some(Crowd::with(cold, size_bytes, hint));
             }
             let bin = self.bin_for(size_bytes);
-            if bin.count() > 0 && !bin.is_of(size_bytes) {
+            if bin.count() > 0 && !Self::fits(bin, size_bytes) {
                 return Some(Crowd::with(cold, size_bytes, hint));
             }
             cold
@@ -204,3 +217,6 @@ impl Wide {
         self.bins.iter().flat_map(Bin::hints)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -286,14 +286,22 @@ fn perform(program: &mut Program, action: &Action) {
     }
 }
 
-fn run(settings: Settings, sole_stream: bool, has_pages: bool, actions: &[Action]) {
+/// `lanes`: each action is that of the thread with the next of these lanes, over and over.
+fn run(
+    settings: Settings,
+    (sole_stream, has_pages): (bool, bool),
+    lanes: &[usize],
+    actions: &[Action],
+) {
     let backing = Watched::new(96 * MIB, settings.scrub.is_some()).with_pages(has_pages);
     backing
         .sole_stream
         .store(sole_stream, std::sync::atomic::Ordering::SeqCst);
     let pool = Pool::new(settings, Arc::new(Budget::new(None)));
     let mut program = Program::new(&pool, &backing);
+    let mut lanes = lanes.iter().cycle();
     for action in actions {
+        program.lane = lanes.next().copied();
         perform(&mut program, action);
         pool.check();
         let used = pool.budget().used_bytes();
@@ -331,7 +339,28 @@ fn invariants_hold_after_every_action() {
     );
     runner(1000)
         .run(&programs, |(settings, sole_stream, has_pages, actions)| {
-            run(settings, sole_stream, has_pages, &actions);
+            run(settings, (sole_stream, has_pages), &[], &actions);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Threads that take turns, with all that one thread may do; often so many misses in turns that they meet.
+#[test]
+fn invariants_hold_after_every_action_of_several_threads() {
+    let unscrubbed = settings().prop_map(|settings| Settings {
+        scrub: None,
+        ..settings
+    });
+    let programs = (
+        unscrubbed,
+        (any::<bool>(), any::<bool>()),
+        prop::collection::vec(0..4usize, 1..8),
+        prop::collection::vec(action(), 1..500),
+    );
+    runner(200)
+        .run(&programs, |(settings, memory, lanes, actions)| {
+            run(settings, memory, &lanes, &actions);
             Ok(())
         })
         .unwrap();

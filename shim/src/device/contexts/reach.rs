@@ -246,6 +246,10 @@ pub fn fence_all() -> bool {
 /// # Decision: before, and not after
 /// Memory that was freed is fenced when it is asked for, and the fence is behind all work that was submitted until then. Natively the free has
 /// waited, and an allocation waits for nothing: were that work in between, all streams would wait for it, and it perhaps for one of them.
+///
+/// # Decision: not where others can reach the memory
+/// There a fence has later work of every context wait for the work of all, which the free of one had not natively: it waits for its own
+/// context. What another device has queued may wait for what is about to be queued here.
 pub fn before_hold() {
     if order::is_given() {
         return;
@@ -253,7 +257,7 @@ pub fn before_hold() {
     for context in all() {
         let alive = reach_of(context.backing.context as CUcontext)
             .filter(|reach| reach.backing().serial == context.serial);
-        if alive.is_some() && context.dead().is_none() {
+        if alive.is_some() && context.dead().is_none() && is_alone(&context.backing) {
             context.pool.fence_freed(&context.backing);
         }
     }

@@ -19,6 +19,8 @@ pub const OUT_OF_MEMORY: Status = CUresult::CUDA_ERROR_OUT_OF_MEMORY as Status;
 pub const NOT_FOUND: Status = CUresult::CUDA_ERROR_NOT_FOUND as Status;
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 pub const PER_THREAD_FLAG: std::ffi::c_ulonglong = 2;
+/// `CUDA_ERROR_NOT_READY`.
+pub const NOT_READY: Status = CUresult::CUDA_ERROR_NOT_READY as Status;
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 pub const INVALID_CONTEXT: Status = CUresult::CUDA_ERROR_INVALID_CONTEXT as Status;
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.

@@ -12,7 +12,6 @@
 
 use super::contexts::{self, Reach};
 use super::fences::Fences;
-use super::idle::MOMENT;
 use super::lane::{make_event, Lane};
 use super::pages::DriverPages;
 use super::{capture, order, settings};
@@ -21,7 +20,7 @@ use crate::driver::{self, ContextEvents, Current, Driver, Shield};
 use crate::emit;
 use cushion::pool::{Backing, BackingError, Fence, Pages, Range, ScrubTicket};
 use once_cell::sync::OnceCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,8 +40,8 @@ pub struct DriverBacking {
     /// Mapped memory, once it was asked for; `None` inside: it cannot be had.
     pages: OnceCell<Option<DriverPages>>,
     spare_events: Mutex<Vec<usize>>,
-    /// Its work did not end for long when it was looked at last.
-    is_held: AtomicBool,
+    /// Of work that did not end while it was waited for as long as can be.
+    pub(super) held: Mutex<Option<usize>>,
 }
 
 /// Longest that an allocation waits for work to end, so that memory can go back that need not. A queue of work is shorter.
@@ -57,7 +56,7 @@ pub fn check(code: Status) -> Result<(), BackingError> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,7 +71,7 @@ impl DriverBacking {
             lane: Mutex::new(Lane::new()),
             pages: OnceCell::new(),
             spare_events: Mutex::new(Vec::new()),
-            is_held: AtomicBool::new(false),
+            held: Mutex::new(None),
         }
     }
 
@@ -116,17 +115,27 @@ impl DriverBacking {
         driver: &'static Driver,
         with: impl FnOnce(CUevent) -> Result<R, BackingError>,
     ) -> Result<R, BackingError> {
+        let event = self.take_event(driver)?;
+        let outcome = with(event);
+        self.spare_event(event);
+        outcome
+    }
+
+    /// An event of this context that nobody else uses.
+    pub(super) fn take_event(&self, driver: &'static Driver) -> Result<CUevent, BackingError> {
         let spare = lock(&self.spare_events).pop();
-        let event = match spare {
-            Some(event) => event as CUevent,
+        match spare {
+            Some(event) => Ok(event as CUevent),
             None => {
                 let _current = self.enter(driver)?;
-                make_event(driver)?
+                make_event(driver)
             }
-        };
-        let outcome = with(event);
+        }
+    }
+
+    /// That event may be used for something else.
+    pub(super) fn spare_event(&self, event: CUevent) {
         lock(&self.spare_events).push(event as usize);
-        outcome
     }
 
     /// Records everything submitted to this context so far. Inside the gate only.
@@ -197,7 +206,7 @@ impl DriverBacking {
     }
 
     /// What came of asking `other` for its part. One that has died of an error has no work left, and the error is not this one's to tell.
-    fn unless_dead(
+    pub(super) fn unless_dead(
         &self,
         other: &DriverBacking,
         outcome: Result<(), BackingError>,
@@ -348,14 +357,9 @@ impl Backing for DriverBacking {
     }
 
     fn rests_soon(&self) -> bool {
-        let patience = match self.is_held.load(Ordering::Relaxed) {
-            true => MOMENT,
-            false => PATIENCE,
-        };
         let started = Instant::now();
         // What cannot be known is found out by the release.
-        let rests = self.rests_within(patience).unwrap_or(true);
-        self.is_held.store(!rests, Ordering::Relaxed);
+        let rests = self.rests_within(PATIENCE).unwrap_or(true);
         self.note_wait(started);
         rests
     }

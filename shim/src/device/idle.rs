@@ -13,11 +13,11 @@
 //! The driver takes itself down in a handler of exit() that it registered before ours, and so after ours has run. Ours
 //! waits until this thread has left the driver, and from then on it stays out.
 
-use super::backing::{in_gate, DriverBacking};
+use super::backing::{check, in_gate, lock, DriverBacking};
 use super::contexts::{self, Context};
 use super::{capture, settings};
 use crate::abi::*;
-use crate::driver::{self, Shield};
+use crate::driver::{self, ContextEvents, Driver, Shield};
 use crate::process::{self, Way};
 use cushion::pool::BackingError;
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +28,8 @@ pub(super) const MOMENT: Duration = Duration::from_millis(1);
 const LOOK_APART: Duration = Duration::from_micros(50);
 /// Longest that the end of the process waits for this thread.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
+
+type EventQuery = unsafe extern "C" fn(CUevent) -> Status;
 
 /// Held while the background thread may call the driver. Whether it may not any more.
 static STAYS_OUT: Mutex<bool> = Mutex::new(false);
@@ -147,6 +149,10 @@ fn trim(context: &Context, one: impl Fn(&Context) -> u64) -> Trimmed {
 
 impl DriverBacking {
     /// Whether all work that can reach this context's memory has ended, or does in so long. Asks, now and again.
+    ///
+    /// # Decision: once for the same work
+    /// What was waited for in vain gets no more than a moment, until it has ended: it may wait for what the program does next. Then the next
+    /// work is waited for again; else a program that was held up once would never give memory back before it runs out.
     pub(super) fn rests_within(&self, longest: Duration) -> Result<bool, BackingError> {
         let started = Instant::now();
         let driver = self.driver()?;
@@ -155,23 +161,70 @@ impl DriverBacking {
         };
         let mut rests = true;
         contexts::each_reaching(self, false, |backing| {
-            rests = rests
-                && backing.with_event(driver, |event| {
-                    in_gate(|| backing.record(events, event))?;
-                    let _shield = Shield::raise(driver);
-                    loop {
-                        // SAFETY: the event is ours and alive. Not inside the gate: it is shielded.
-                        if unsafe { query(event) } == SUCCESS {
-                            return Ok(true);
-                        }
-                        if started.elapsed() >= longest {
-                            return Ok(false);
-                        }
-                        std::thread::sleep(LOOK_APART);
-                    }
-                })?;
+            if rests {
+                let longest = match backing.is_held(driver, query) {
+                    true => MOMENT.min(longest),
+                    false => longest,
+                };
+                let ended = backing.ends_by(driver, events, query, (started, longest));
+                let looked = ended.map(|ended| rests = ended);
+                return self.unless_dead(backing, looked);
+            }
             Ok(())
         })?;
         Ok(rests)
+    }
+
+    /// Whether this context's work ends within so long after `started`.
+    fn ends_by(
+        &self,
+        driver: &'static Driver,
+        events: &ContextEvents,
+        query: EventQuery,
+        (started, longest): (Instant, Duration),
+    ) -> Result<bool, BackingError> {
+        let event = self.take_event(driver)?;
+        let ended = in_gate(|| self.record(events, event)).and_then(|()| {
+            // Not inside the gate.
+            let _shield = Shield::raise(driver);
+            loop {
+                // SAFETY: the event is ours and alive.
+                match unsafe { query(event) } {
+                    NOT_READY if started.elapsed() < longest => std::thread::sleep(LOOK_APART),
+                    NOT_READY => return Ok(false),
+                    code => return check(code).map(|()| true),
+                }
+            }
+        });
+        let held = (ended == Ok(false) && longest > MOMENT).then_some(event as usize);
+        let spare = match held {
+            Some(_) => std::mem::replace(&mut *lock(&self.held), held),
+            None => Some(event as usize),
+        };
+        if let Some(spare) = spare {
+            self.spare_event(spare as CUevent);
+        }
+        ended
+    }
+
+    /// Whether work that was waited for in vain has not ended yet.
+    fn is_held(&self, driver: &'static Driver, query: EventQuery) -> bool {
+        // Out of its place while it is asked, so that nobody records it anew meanwhile.
+        let Some(event) = lock(&self.held).take() else {
+            return false;
+        };
+        let is_held = {
+            let _shield = Shield::raise(driver);
+            // SAFETY: the event is ours and alive.
+            (unsafe { query(event as CUevent) }) == NOT_READY
+        };
+        let mut held = lock(&self.held);
+        if is_held && held.is_none() {
+            *held = Some(event);
+        } else {
+            drop(held);
+            self.spare_event(event as CUevent);
+        }
+        is_held
     }
 }

@@ -301,3 +301,47 @@ fn random_programs_in_turns() {
         assert_nothing_left(&pool, &backing, || backing.reserved_bytes());
     }
 }
+
+/// The peak is what it was, to the byte, while one thread uses the pool, whatever number its lane has and whoever looks.
+#[test]
+fn peaks_of_one_thread_are_exact() {
+    for seed in 0..400u64 {
+        let backing = one_stream(4 << 30);
+        let settings = Settings {
+            max_split_size_bytes: (seed % 4 < 2).then_some(2 * MIB),
+            ..fast()
+        };
+        let pool = Pool::new(settings, Arc::new(Budget::new(None)));
+        let mut program = Program::new(&pool, &backing);
+        program.lane = Some(seed as usize % 3);
+        let mut random = Random(seed);
+        let sizes: Vec<u64> = (0..12)
+            .map(|_| {
+                let octave = 12 + random.below(11);
+                (1 << octave) + random.below(1 << octave)
+            })
+            .collect();
+        let (mut now, mut peak) = (0, 0);
+        for _ in 0..400 {
+            let live = program.live.len() as u64;
+            if live >= 16 || (live > 0 && random.below(5) < 2) {
+                let index = random.below(live) as usize;
+                now -= program.live[index].range.size_bytes;
+                program.free(index, random.below(8) == 0, false);
+            } else {
+                let size_bytes = sizes[random.below(12) as usize];
+                let (capturing, isolated) = (random.below(20) == 0, random.below(20) == 0);
+                let live = program.allocate(size_bytes, capturing, isolated);
+                now += live.expect("room").range.size_bytes;
+                peak = peak.max(now);
+            }
+            match random.below(40) {
+                0 if seed % 2 == 0 => pool.tick(),
+                1 => assert_eq!(pool.stats().allocated_bytes.peak, peak, "seed {seed}"),
+                _ => {}
+            }
+        }
+        assert_eq!(pool.stats().allocated_bytes.peak, peak, "seed {seed}");
+        program.end();
+    }
+}

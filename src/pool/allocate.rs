@@ -91,6 +91,9 @@ impl Pool {
         if self.settings.scrub.is_some() && plan.kind == SegmentKind::Small && !request.capturing {
             return self.allocate_clean(state, backing, &plan);
         }
+        if lane.is_none() {
+            self.fold_alone(&mut state, own);
+        }
         let is_ordered = backing.sole_stream();
         let waiting = lane.filter(|lane| {
             self.note_miss(&mut state, own, plan.size_bytes, is_ordered);

@@ -2,8 +2,9 @@
 //!
 //! # Decision: when the figures are exact
 //! Currents and totals are, whenever they are read: each lane counts, and [`Pool::fold`] adds. So are peaks while one
-//! thread uses the pool. With several, a peak within the short time between two folds is seen only as far as it stood at
-//! one of them: at the latest at every [`FOLD_EVERY`]th allocation that is not served in front.
+//! thread uses the pool: its lane keeps its own, which is added before the tables change what it is added to. With several, a
+//! peak within the short time between two folds is seen only as far as it stood at one of them: at the latest at every
+//! [`FOLD_EVERY`]th allocation that is not served in front.
 
 use super::facade::Pool;
 use super::front::lane::{Lane, Tally, FIGURES};
@@ -84,6 +85,10 @@ impl Pool {
         }
         let before = state.front.folded[number];
         if before.events() == lane.events() {
+            if own == Some(number) {
+                // Another thread may have added them.
+                lane.begin_peaks();
+            }
             return;
         }
         let peaks = lane.net_peaks();
@@ -107,6 +112,14 @@ impl Pool {
         state.settle_active();
     }
 
+    /// The figures are about to change by what is not done in front: what one thread did there before counts first.
+    #[inline]
+    pub(super) fn fold_alone(&self, state: &mut State, own: Option<usize>) {
+        if let Some((number, lane)) = self.front.only_lane() {
+            self.fold_one(state, number, lane, own);
+        }
+    }
+
     /// A request of this size was not served in front. The figures follow, at times.
     #[inline]
     pub(super) fn note_miss(
@@ -120,7 +133,7 @@ impl Pool {
         state.front.asked.note(size_bytes, do_meet);
         self.note_meeting(state, own, is_ordered);
         state.front.misses += 1;
-        if state.front.folded.len() <= 1 || state.front.misses >= FOLD_EVERY {
+        if self.front.only_lane().is_some() || state.front.misses >= FOLD_EVERY {
             state.front.misses = 0;
             self.fold(state, own);
         }

@@ -1,6 +1,5 @@
 //! The bins of one lane for blocks that are kept apart: one block at a time, or up to [`ALIKE`] of one size; or, while threads
-//! meet at the pool's lock, as many as [`Wide::set_limit`] allows. Whatever changes, a bin holds blocks of one size: nobody looks at
-//! a block's own before it is handed out.
+//! meet at the pool's lock, as many as [`Wide::set_limit`] allows. Whatever changes, a bin holds blocks of one size.
 
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicU32, AtomicU64};

@@ -98,8 +98,9 @@ impl Pool {
         state.front.folded[number] = now;
         let (taken, freed) = now.since(&before);
         for (figure, gauge) in gauges(state).into_iter().enumerate() {
-            let net = before.taken[figure].wrapping_sub(before.freed[figure]) as i64;
-            let peak = gauge.current.saturating_add_signed(peaks[figure] - net);
+            let peak = gauge
+                .current
+                .saturating_add_signed(peaks[figure] - before.net(figure));
             gauge.current = (gauge.current + taken[figure]).saturating_sub(freed[figure]);
             gauge.total += taken[figure];
             gauge.peak = gauge.peak.max(peak).max(gauge.current);
@@ -117,6 +118,28 @@ impl Pool {
     pub(super) fn fold_alone(&self, state: &mut State, own: Option<usize>) {
         if let Some((number, lane)) = self.front.only_lane() {
             self.fold_one(state, number, lane, own);
+        }
+    }
+
+    /// The same where they are about to fall: only a peak has to count first, and seldom is there one.
+    #[inline]
+    pub(super) fn fold_before_fall(&self, state: &mut State, own: Option<usize>) {
+        if let Some((number, lane)) = self.front.only_lane() {
+            let folded = state.front.folded.get(number);
+            let stats = &state.stats;
+            let gauges = [
+                &stats.allocations,
+                &stats.requested_bytes,
+                &stats.allocated_bytes,
+            ];
+            let rises = |figure: usize| {
+                let net = folded.map_or(0, |folded| folded.net(figure));
+                let more = lane.net_peak(figure) - net;
+                gauges[figure].current.saturating_add_signed(more) > gauges[figure].peak
+            };
+            if (0..FIGURES).any(rises) {
+                self.fold_one(state, number, lane, own);
+            }
         }
     }
 

@@ -91,7 +91,7 @@ impl Pool {
         mode: FreeMode,
     ) -> FreeOutcome {
         let mut state = self.lock();
-        self.fold_alone(&mut state, lane.map(|(own, _)| own));
+        self.fold_before_fall(&mut state, lane.map(|(own, _)| own));
         let Some(block) = self.plain_live(&mut state, address) else {
             return match state.segments.holding(address) {
                 Some(_) => FreeOutcome::NotLive,

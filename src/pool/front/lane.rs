@@ -41,6 +41,12 @@ impl Tally {
         self.taken[0].wrapping_add(self.freed[0])
     }
 
+    /// Taken minus freed.
+    #[inline]
+    pub fn net(&self, figure: usize) -> i64 {
+        self.taken[figure].wrapping_sub(self.freed[figure]) as i64
+    }
+
     /// What was taken and freed since an earlier one.
     #[inline]
     pub fn since(&self, before: &Tally) -> ([u64; FIGURES], [u64; FIGURES]) {
@@ -255,8 +261,14 @@ impl Lane {
     }
 
     /// The most that taken minus freed has been since [`Lane::begin_peaks`].
+    #[inline]
+    pub fn net_peak(&self, figure: usize) -> i64 {
+        self.net_peaks[figure].load(Acquire)
+    }
+
+    /// The same of all figures.
     pub fn net_peaks(&self) -> [i64; FIGURES] {
-        std::array::from_fn(|figure| self.net_peaks[figure].load(Acquire))
+        std::array::from_fn(|figure| self.net_peak(figure))
     }
 
     /// Peaks count anew. By the lane's own thread.

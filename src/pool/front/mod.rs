@@ -195,7 +195,7 @@ impl Front {
             if !cfg!(loom) && entry.size_bytes.load(Ordering::Relaxed) != size_bytes {
                 debug_assert!(false, "a hint lies in the bin of its block's size");
                 entry.put(cached);
-                continue;
+                return None;
             }
             let sequence = lane.next_sequence();
             entry
